@@ -1,0 +1,117 @@
+/* A backend computes on one device. Calls enqueue and return; sync waits. Tensors are zx_real,
+ * row-major; B samples, T tokens, C channels, V vocabulary, NH heads. Pointers are device memory.
+ * zx_real is float; a second build of the CPU backend and of layers.c with ZX_REAL_IS_DOUBLE lets
+ * tests compare gradients with finite differences in double precision. */
+#ifndef EXECUTOR_BACKEND_H
+#define EXECUTOR_BACKEND_H
+
+#include "models/model.h"
+#include "shared/error.h"
+
+#include <stdint.h>
+
+#ifdef ZX_REAL_IS_DOUBLE
+typedef double zx_real;
+#else
+typedef float zx_real;
+#endif
+
+typedef struct zx_backend zx_backend;
+
+/* AdamW (Loshchilov and Hutter, Decoupled Weight Decay Regularization, ICLR 2019, algorithm 2). */
+typedef struct zx_adamw {
+    double lr, beta1, beta2, eps;
+    double weight_decay;
+    double grad_scale; /* gradients are multiplied by it first: clipping */
+    int64_t step;      /* 1 for the first update: bias correction */
+} zx_adamw;
+
+typedef struct zx_backend_ops {
+    const char *name; /* "cpu", "cuda" */
+    bool (*open)(zx_backend **out, int device, int n_threads, zs_error *err);
+    void (*close)(zx_backend **backend);
+    /* Zeroed device memory; what: its purpose, for messages and accounting. */
+    bool (*alloc)(zx_backend *b, void **out, int64_t size_bytes, const char *what, zs_error *err);
+    void (*free)(zx_backend *b, void **memory);
+    bool (*to_device)(zx_backend *b, void *device, const void *host, int64_t size_bytes,
+                      zs_error *err);
+    bool (*to_host)(zx_backend *b, void *host, const void *device, int64_t size_bytes,
+                    zs_error *err);
+    bool (*zero)(zx_backend *b, void *device, int64_t size_bytes, zs_error *err);
+    bool (*sync)(zx_backend *b, zs_error *err);
+
+    /* out (n,n_out) = [accumulate: out +] x (n,n_in) W + bias (n_out, or NULL). W is (n_in,n_out)
+     * when input_major, else (n_out,n_in). */
+    bool (*linear_forward)(zx_backend *b, zx_real *out, const zx_real *x, const zx_real *weight,
+                           const zx_real *bias, int64_t n, int n_in, int n_out, bool input_major,
+                           zs_error *err);
+    /* dx (n,n_in) = dout W^T, or += when accumulate_dx, not computed when NULL; dweight += and
+     * dbias
+     * += (NULL: none). */
+    bool (*linear_backward)(zx_backend *b, zx_real *dx, zx_real *dweight, zx_real *dbias,
+                            const zx_real *dout, const zx_real *x, const zx_real *weight, int64_t n,
+                            int n_in, int n_out, bool input_major, bool accumulate_dx,
+                            zs_error *err);
+
+    /* out (n,C) = wte[token] + wpe[position], n = B T. */
+    bool (*embedding_forward)(zx_backend *b, zx_real *out, const int32_t *tokens,
+                              const zx_real *wte, const zx_real *wpe, int B, int T, int C,
+                              zs_error *err);
+    bool (*embedding_backward)(zx_backend *b, zx_real *dwte, zx_real *dwpe, const int32_t *tokens,
+                               const zx_real *dout, int B, int T, int C, zs_error *err);
+
+    /* out, x (n,C); weight, bias (C); mean, rstd (n) are kept for backward.
+     * Ba et al., Layer Normalization, 2016, eq. 3. */
+    bool (*layernorm_forward)(zx_backend *b, zx_real *out, zx_real *mean, zx_real *rstd,
+                              const zx_real *x, const zx_real *weight, const zx_real *bias,
+                              int64_t n, int C, double eps, zs_error *err);
+    /* dx += (the skip connection is there already); dweight, dbias +=. */
+    bool (*layernorm_backward)(zx_backend *b, zx_real *dx, zx_real *dweight, zx_real *dbias,
+                               const zx_real *dout, const zx_real *x, const zx_real *weight,
+                               const zx_real *mean, const zx_real *rstd, int64_t n, int C,
+                               zs_error *err);
+
+    /* Causal attention: out (B,T,C) from qkv (B,T,3C); lse (B,NH,T) log-sum-exp of the scaled
+     * scores, kept for backward, which recomputes the probabilities (Dao et al., FlashAttention,
+     * NeurIPS 2022, alg. 1 and 4): no T x T tensor outlives a call. */
+    bool (*attention_forward)(zx_backend *b, zx_real *out, zx_real *lse, const zx_real *qkv, int B,
+                              int T, int C, int n_heads, zs_error *err);
+    bool (*attention_backward)(zx_backend *b, zx_real *dqkv, const zx_real *dout,
+                               const zx_real *qkv, const zx_real *out, const zx_real *lse, int B,
+                               int T, int C, int n_heads, zs_error *err);
+
+    /* Activation functions over n elements; dx = dout f'(x). */
+    bool (*activation_forward)(zx_backend *b, zx_real *out, const zx_real *x, zm_activation kind,
+                               int64_t n, zs_error *err);
+    bool (*activation_backward)(zx_backend *b, zx_real *dx, const zx_real *dout, const zx_real *x,
+                                zm_activation kind, int64_t n, zs_error *err);
+
+    /* out = x + y over n elements. */
+    bool (*add)(zx_backend *b, zx_real *out, const zx_real *x, const zx_real *y, int64_t n,
+                zs_error *err);
+
+    /* *loss_sum (host, valid after sync) = sum over the n rows of -log softmax(logits)[target],
+     * rows with target < 0 skipped; logits (n,V) become their gradient times scale when scale != 0.
+     */
+    bool (*cross_entropy)(zx_backend *b, double *loss_sum, zx_real *logits, const int32_t *targets,
+                          int64_t n, int V, double scale, zs_error *err);
+
+    /* *sum (host, valid after sync) = sum of squares, accumulated in double. */
+    bool (*sum_of_squares)(zx_backend *b, double *sum, const zx_real *x, int64_t n, zs_error *err);
+
+    /* One update of n elements: first and second moment m, v. */
+    bool (*adamw)(zx_backend *b, zx_real *params, zx_real *m, zx_real *v, const zx_real *grads,
+                  int64_t n, const zx_adamw *options, zs_error *err);
+} zx_backend_ops;
+
+/* The first member of every backend's struct. */
+struct zx_backend {
+    const zx_backend_ops *ops;
+};
+
+/* Those in this build. NULL when name is not among them; then *err names the meson option. */
+const zx_backend_ops *zx_backend_find(const char *name, zs_error *err);
+
+extern const zx_backend_ops zx_backend_cpu;
+
+#endif

@@ -1,0 +1,20 @@
+/* Finds the assignment of least step time: for each batching, boxes over the bottleneck max t_s and
+ * the sync time, patterns inside a box, an integer program over patterns (master.h) through GLPK;
+ * every answer is recomputed by zp_evaluate before it becomes the incumbent. */
+#ifndef PLANNER_SEARCH_H
+#define PLANNER_SEARCH_H
+
+#include "planner/problem.h"
+
+typedef struct zp_search_options {
+    double time_limit_ms; /* 0: none */
+    double gap;           /* stop when (best - bound) / best is at most this; 0: prove to 1e-9 */
+    const volatile int *stop; /* set by a signal handler: end with the best so far; may be NULL */
+} zp_search_options;
+
+/* ZS_ERR_INFEASIBLE when no assignment exists: the message gives the first limit in numbers
+ * (need, have, missing). In arena. */
+ZS_MUST_CHECK bool zp_search(zp_solution *out, zs_arena *arena, const zp_problem *problem,
+                             const zp_search_options *options, zs_error *err);
+
+#endif
