@@ -15,7 +15,8 @@
  *   T             sum_s t_s + (m - 1) max_s t_s + max_s sync_s
  *   memory of i   repl + z_i shard + b_i act <= M_k, also repl <= M_k where b_i = 0
  *   act           w (recompute ? n act_ckpt_gib : n act_gib) + (recompute ? act_gib : 0)
- *                 + [last] logits_gib,  w = min(m, S - s) in flight at stage s = 0..S-1
+ *                 + [last] logits_gib + workspace_gib,
+ *                 w = min(m, S - s) in flight at stage s = 0..S-1
  *   latency       collectives[zero] (G - 1) latency_ms of the link, 0 when phi V = 0 */
 #ifndef PLANNER_PROBLEM_H
 #define PLANNER_PROBLEM_H
@@ -38,10 +39,13 @@ typedef enum zp_part {
 
 typedef struct zp_zero {
     bool allowed;
-    double repl_gib[ZP_N_PARTS];  /* on every GPU; summed, for level 3 the largest (block or extra):
-                                     the caller puts two gathered layers' worth there */
-    double shard_gib[ZP_N_PARTS]; /* divided among the GPUs of the stage */
-    double volume_gib[ZP_N_PARTS];      /* V: moved per micro-batch */
+    double repl_gib[ZP_N_PARTS]; /* on every GPU; summed, for level 3 the largest (block or extra):
+                                    the caller puts two gathered layers' worth there */
+    double working_gib[ZP_N_PARTS]; /* on every GPU beside them, at every level: the largest of the
+                                       stage's parts (one layer's whole gradient); part of
+                                       repl in all formulas */
+    double shard_gib[ZP_N_PARTS];   /* divided among the GPUs of the stage */
+    double volume_gib[ZP_N_PARTS];  /* V: moved per micro-batch */
     double sync_volume_gib[ZP_N_PARTS]; /* V_sync: moved after the last micro-batch */
     int collectives;                    /* per micro-batch, for latency */
     int sync_collectives;               /* after the last micro-batch */
@@ -75,11 +79,12 @@ typedef struct zp_problem {
     int n_blocks;
     int n_classes;
     zp_class classes[ZP_MAX_CLASSES];
-    zp_zero zero[4];     /* [1], [2], [3] */
-    double act_gib;      /* per block and sample in flight */
-    double act_ckpt_gib; /* the same under recompute: the block's input */
-    double logits_gib;   /* per sample on the last or single stage */
-    double boundary_gib; /* sent across a stage boundary per sample, each way */
+    zp_zero zero[4];      /* [1], [2], [3] */
+    double act_gib;       /* per block and sample in flight */
+    double act_ckpt_gib;  /* the same under recompute: the block's input */
+    double logits_gib;    /* per sample on the last or single stage */
+    double workspace_gib; /* per sample on every stage: send and receive buffers, scratch */
+    double boundary_gib;  /* sent across a stage boundary per sample, each way */
     double overlap_zero;
     double overlap_send;
     bool recompute_none; /* allowed choices; at least one */
