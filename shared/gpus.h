@@ -14,7 +14,9 @@ extern const char *const zs_precision_names[ZS_N_PRECISIONS]; /* "fp32", "bf16" 
 typedef struct zs_gpu {
     const char *type;                    /* "A100-80" */
     const char *product;                 /* full name as the driver prints it */
-    int64_t memory_bytes;                /* nominal size on the device */
+    int nominal_gb;                      /* size in its name: 80 for "A100-80" */
+    int64_t memory_bytes;                /* what the driver offers: the nominal size in GiB, less
+                                            1/16 where ECC in GDDR6 is on as shipped */
     int compute_capability;              /* 80 for 8.0; bf16 needs 80 */
     double flops_per_s[ZS_N_PRECISIONS]; /* dense peak; bf16: tensor cores, fp32 accumulation;
                                             0 where there is no bf16 */
@@ -24,13 +26,15 @@ typedef struct zs_gpu {
     const char *source;                  /* data sheet and date */
 } zs_gpu;
 
-/* Finds by type; "A100-80G", "A100-80GB" and "a100-80" mean "A100-80"; a type of one size only
- * ("T4", "L4-24G") needs no size. NULL if unknown. */
+/* Finds by type or by product; case, "-", "_" and blanks do not matter. "A100-80G", "A100-80GB" and
+ * "a100-80" mean "A100-80"; a type of one size only ("T4", "L4-24G") needs no size. NULL if
+ * unknown. */
 const zs_gpu *zs_gpus_find(const char *type);
 
 const zs_gpu *zs_gpus_all(int *n);
 
-/* "unknown GPU type ..., did you mean ...? known: ..." (ZS_ERR_INPUT); returns false. */
+/* "unknown GPU type ..., did you mean ...? known: ..." (ZS_ERR_INPUT); a type that exists in
+ * several sizes is answered with these. Returns false. */
 bool zs_gpus_fail_unknown(const char *type, zs_error *err);
 
 #endif
