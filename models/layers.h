@@ -56,8 +56,8 @@ typedef struct zm_tensor {
 } zm_tensor;
 
 /* Tensors of one layer in storage order. Returns their number (<= ZM_MAX_TENSORS). The head of a
- * tied model lists its ZM_WTE last with shared = true; of an untied one last with shared = false.
- */
+ * tied model lists its ZM_WTE last with shared = true and the embedding's name; of an untied one
+ * last with shared = false. */
 int zm_layer_tensors(zm_tensor tensors[ZM_MAX_TENSORS], const zm_model *model, int layer);
 
 zs_layer_kind zm_layer_kind(const zm_model *model, int layer);
@@ -77,8 +77,9 @@ int64_t zm_stage_n_tied(const zm_model *model, int first_block, int end_block);
 int64_t zm_model_n_params(const zm_model *model);
 
 /* Where each tensor of a stage lies in its flattened parameters: layers in order, tensors in table
- * order, no padding. The shared copy, when it is kept, follows behind n_params (offset n_params).
- */
+ * order, no padding. The shared tensor of a tied head has the embedding's offset on the
+ * embedding's own stage (it is the same memory); elsewhere the copy follows behind n_params (offset
+ * n_params). */
 typedef struct zm_stage_tensor {
     zm_tensor tensor;
     int layer;
