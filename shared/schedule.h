@@ -19,7 +19,7 @@ typedef struct zs_instruction {
 
 typedef struct zs_program {
     int rank, stage;
-    int n_slots; /* micro-batches in flight at most */
+    int n_slots; /* micro-batches in flight at most; an evaluation has at most those of the step */
     int n_instructions;
     zs_instruction *instructions; /* in an order that a single thread can run, sends and receives
                                      being asynchronous */
@@ -60,8 +60,14 @@ ZS_MUST_CHECK bool zs_schedule_build_eval(zs_schedule *out, zs_arena *arena, con
 ZS_MUST_CHECK bool zs_schedule_check(const zs_schedule *schedule, const zs_plan *plan,
                                      zs_error *err);
 
-/* Text for people and tests: one line per rank, e.g. "0: r3<1[0,2) F0 S0>2[0,2) ..."; FORMATS.md.
- */
+/* One instruction as text: "a3<1[0,2)" activations of micro-batch 3 from rank 1, samples [0,2);
+ * "a3>1[0,2)" the same to rank 1; "g" instead of "a" for gradients; "F3[0,2)" forward, "B3[0,2)"
+ * backward; else the name of the instruction. Returns text. */
+enum { ZS_INSTRUCTION_TEXT_SIZE = 64 };
+const char *zs_instruction_text(char text[ZS_INSTRUCTION_TEXT_SIZE],
+                                const zs_instruction *instruction);
+
+/* Text for people and tests: one line per rank, "0: F0[0,2) a0>2[0,2) ..."; FORMATS.md. */
 void zs_schedule_print(FILE *out, const zs_schedule *schedule);
 
 #endif
