@@ -19,6 +19,10 @@ ZS_MUST_CHECK bool zs_units_parse_ms(double *ms, const char *text, zs_error *err
 ZS_MUST_CHECK bool zs_units_parse_int(int64_t *out, const char *text, zs_error *err);
 ZS_MUST_CHECK bool zs_units_parse_double(double *out, const char *text, zs_error *err);
 
+/* The shortest text that reads back to the same bits, whole numbers below 2^53 without exponent:
+ * "0.1", "25000000000", "1e-9". Writes at most size bytes (32 are enough), returns buffer. */
+const char *zs_units_print_double(char *buffer, size_t size, double value);
+
 /* For people: "43.1 GiB", "12.5 GB/s", "1.53 ms". Writes at most size bytes, returns buffer. */
 const char *zs_units_print_bytes(char *buffer, size_t size, int64_t bytes);
 const char *zs_units_print_bandwidth(char *buffer, size_t size, double bytes_per_s);
