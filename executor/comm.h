@@ -52,5 +52,8 @@ struct zx_comm {
 ZS_MUST_CHECK bool zx_comm_self_open(zx_comm **out, zs_error *err);
 /* Joins the MPI job that this process was started in. */
 ZS_MUST_CHECK bool zx_comm_mpi_open(zx_comm **out, zs_error *err);
+/* Longer messages are cut into pieces of max_count elements (MPI's counts are int); tests lower it.
+ * The same on all ranks. */
+void zx_comm_mpi_set_max_count(zx_comm *comm, int64_t max_count);
 
 #endif
