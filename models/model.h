@@ -5,6 +5,9 @@
 
 #include "shared/json.h"
 
+#define ZM_MODEL_FORMAT "zplan-model"
+#define ZM_MODEL_VERSION 1
+
 typedef enum zm_family { ZM_GPT2, ZM_OPT, ZM_LLAMA, ZM_N_FAMILIES } zm_family;
 typedef enum zm_activation {
     ZM_GELU_TANH,
@@ -35,16 +38,22 @@ typedef struct zm_model {
     double dropout;    /* as the config states it; training takes its own option */
 } zm_model;
 
-/* source: preset name ("gpt2-124m"), a path to a config.json of Hugging Face or of ours, or "-". */
+/* source: preset name ("gpt2-124m"), a path to a config.json of Hugging Face or of ours, a folder
+ * that holds config.json, or "-". A file called config.json is named after its folder. */
 ZS_MUST_CHECK bool zm_model_load(zm_model *out, zs_arena *arena, const char *source, zs_error *err);
 
-/* From an object: ours when it has "format": "zplan-model", else Hugging Face's. name: see above.
+/* From an object: ours when it has "format": ZM_MODEL_FORMAT, else Hugging Face's. name: see above.
  */
 ZS_MUST_CHECK bool zm_model_parse(zm_model *out, zs_arena *arena, const zs_json *object,
                                   const char *name, zs_error *err);
 
 /* Every rule (divisibility, ranges, what a family allows); names field and value. */
 ZS_MUST_CHECK bool zm_model_check(const zm_model *model, zs_error *err);
+
+/* The first broken rule: the name of its field (static), what is wrong with it in fault; NULL when
+ * there is none. Readers of files put the place in the file before it. */
+enum { ZM_FAULT_SIZE = 160 };
+const char *zm_model_find_fault(const zm_model *model, char fault[ZM_FAULT_SIZE]);
 
 /* T <= n_positions, else ZS_ERR_INPUT with both numbers. */
 ZS_MUST_CHECK bool zm_model_check_seq_len(const zm_model *model, int seq_len, zs_error *err);
