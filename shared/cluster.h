@@ -7,14 +7,16 @@
 #include "shared/gpus.h"
 #include "shared/json.h"
 
+#define ZS_CLUSTER_FORMAT "zplan-cluster"
 #define ZS_CLUSTER_VERSION 1
 
 enum { ZS_CLUSTER_MAX_DEVICES = 65536 };
 
 typedef struct zs_device {
-    const char *type;       /* GPU type: key into profiles and gpus */
+    const char *type;       /* GPU type: key into profiles and gpus, in the spelling of gpus when
+                               it is there */
     int64_t memory_bytes;   /* of the device, before context and reserve */
-    int compute_capability; /* 80 for 8.0 */
+    int compute_capability; /* 80 for 8.0; 0 if unknown: fp32 only */
     const char *uuid;       /* NULL if unknown */
     const char *pci_bus_id; /* NULL if unknown */
 } zs_device;

@@ -5,6 +5,7 @@
 #include "shared/gpus.h"
 #include "shared/json.h"
 
+#define ZS_JOB_FORMAT "zplan-job"
 #define ZS_JOB_VERSION 1
 
 typedef enum zs_recompute { ZS_RECOMPUTE_AUTO, ZS_RECOMPUTE_NONE, ZS_RECOMPUTE_FULL } zs_recompute;
@@ -24,11 +25,12 @@ typedef struct zs_job {
     double overlap_send;    /* share of a boundary send that is hidden, [0, 1]; default 0.7 */
 } zs_job;
 
-/* Defaults of everything but global_batch and seq_len, which become 0 (missing). */
+/* Defaults of everything but global_batch and seq_len, which become 0 (missing); fp32. */
 void zs_job_set_defaults(zs_job *job);
 
 /* Reads a job object over *job (which has defaults); keys that a job file shares with other inputs
- * ("cluster", "model", "profile": texts) are returned through the pointers, NULL when absent. */
+ * ("cluster", "model", "profile": texts) are returned through the pointers, NULL when absent; the
+ * pointers may be NULL. */
 ZS_MUST_CHECK bool zs_job_parse(zs_job *job, const char **cluster, const char **model,
                                 const char **profile, const zs_json *object, zs_error *err);
 

@@ -5,6 +5,7 @@
 #include "shared/gpus.h"
 #include "shared/json.h"
 
+#define ZS_PROFILE_FORMAT "zplan-profile"
 #define ZS_PROFILE_VERSION 1
 
 typedef enum zs_layer_kind {
@@ -18,13 +19,13 @@ extern const char *const zs_layer_kind_names[ZS_N_LAYER_KINDS]; /* "embedding", 
 
 typedef struct zs_profile_point {
     int samples;        /* of a micro-batch, >= 1; ascending inside an entry */
-    bool out_of_memory; /* measured, did not fit: times are 0 */
+    bool out_of_memory; /* measured, did not fit: times are 0, and no larger size has times */
     double forward_ms;
     double backward_ms;
 } zs_profile_point;
 
 typedef struct zs_profile_entry {
-    const char *device_type;
+    const char *device_type; /* in the spelling of gpus when it is there */
     zs_layer_kind kind;
     zs_precision precision;
     int seq_len;
@@ -52,8 +53,8 @@ const zs_profile_entry *zs_profile_find(const zs_profile *profile, const char *d
 
 /* Times of one micro-batch of `samples` (>= 1). Linear between the two measured neighbours, never
  * beyond the largest measured one that fits, never below the smallest: then false is returned (no
- * error: the size is not offered). With one point only that size is offered. *interpolated says
- * whether the size itself was measured. */
+ * error: the size is not offered). With one point only that size is offered. *interpolated is
+ * false where the size itself was measured. */
 bool zs_profile_time(double *forward_ms, double *backward_ms, bool *interpolated,
                      const zs_profile_entry *entry, int samples);
 
