@@ -23,7 +23,7 @@ typedef struct zs_option {
     char letter;      /* 0: none */
     zs_option_kind kind;
     const char *value_name;   /* "FILE", "N"; NULL for flags */
-    const char *default_text; /* parsed like a given value; NULL: unset */
+    const char *default_text; /* parsed like a given value; NULL: unset; a flag: "true" */
     double min, max;          /* of INT and DOUBLE; ignored when both are 0 */
     const char *choices;      /* "fp32|bf16" for CHOICE */
     const char *help;         /* one or two sentences; wrapped by the printer */
@@ -67,7 +67,8 @@ const zs_command *zs_options_find_command(const zs_command *commands, int n_comm
 void zs_options_print_help(FILE *out, const char *program, const char *about,
                            const zs_command *commands, int n_commands, const zs_command *command);
 
-/* The word among n that is nearest to text (edit distance at most 1/3 of its length), or NULL. */
+/* The word among n that is nearest to text (edit distance at most 1/3 of its length,
+ * rounded up; case is ignored), or NULL. */
 const char *zs_options_nearest(const char *text, const char *const *words, int n);
 
 #endif
