@@ -28,11 +28,16 @@ typedef struct zx_adamw {
 
 typedef struct zx_backend_ops {
     const char *name; /* "cpu", "cuda" */
+    /* n_threads: of the CPU backend; 0: as many as OpenMP would take. */
     bool (*open)(zx_backend **out, int device, int n_threads, zs_error *err);
+    /* Frees what was allocated. */
     void (*close)(zx_backend **backend);
     /* Zeroed device memory; what: its purpose, for messages and accounting. */
     bool (*alloc)(zx_backend *b, void **out, int64_t size_bytes, const char *what, zs_error *err);
     void (*free)(zx_backend *b, void **memory);
+    /* Allocated now, and most at any time so far; own scratch included. */
+    int64_t (*allocated_bytes)(zx_backend *b);
+    int64_t (*peak_bytes)(zx_backend *b);
     bool (*to_device)(zx_backend *b, void *device, const void *host, int64_t size_bytes,
                       zs_error *err);
     bool (*to_host)(zx_backend *b, void *host, const void *device, int64_t size_bytes,
@@ -40,14 +45,15 @@ typedef struct zx_backend_ops {
     bool (*zero)(zx_backend *b, void *device, int64_t size_bytes, zs_error *err);
     bool (*sync)(zx_backend *b, zs_error *err);
 
-    /* out (n,n_out) = [accumulate: out +] x (n,n_in) W + bias (n_out, or NULL). W is (n_in,n_out)
-     * when input_major, else (n_out,n_in). */
+    /* Sizes n, B and T may be 0: nothing is done. */
+
+    /* out (n,n_out) = x (n,n_in) W + bias (n_out; NULL: none) + residual (n,n_out; NULL: none; may
+     * be out itself). W is (n_in,n_out) when input_major, else (n_out,n_in). */
     bool (*linear_forward)(zx_backend *b, zx_real *out, const zx_real *x, const zx_real *weight,
-                           const zx_real *bias, int64_t n, int n_in, int n_out, bool input_major,
-                           zs_error *err);
-    /* dx (n,n_in) = dout W^T, or += when accumulate_dx, not computed when NULL; dweight += and
-     * dbias
-     * += (NULL: none). */
+                           const zx_real *bias, const zx_real *residual, int64_t n, int n_in,
+                           int n_out, bool input_major, zs_error *err);
+    /* dx (n,n_in) = dout W^T, or += when accumulate_dx; dweight += x^T dout in W's layout; dbias +=
+     * column sums of dout. Each of the three may be NULL: not computed. */
     bool (*linear_backward)(zx_backend *b, zx_real *dx, zx_real *dweight, zx_real *dbias,
                             const zx_real *dout, const zx_real *x, const zx_real *weight, int64_t n,
                             int n_in, int n_out, bool input_major, bool accumulate_dx,
@@ -65,11 +71,12 @@ typedef struct zx_backend_ops {
     bool (*layernorm_forward)(zx_backend *b, zx_real *out, zx_real *mean, zx_real *rstd,
                               const zx_real *x, const zx_real *weight, const zx_real *bias,
                               int64_t n, int C, double eps, zs_error *err);
-    /* dx += (the skip connection is there already); dweight, dbias +=. */
+    /* dx = dresidual (n,C) + ...: the gradient of the skip connection around the norm (NULL: none;
+     * may be dx itself); dweight, dbias +=. */
     bool (*layernorm_backward)(zx_backend *b, zx_real *dx, zx_real *dweight, zx_real *dbias,
-                               const zx_real *dout, const zx_real *x, const zx_real *weight,
-                               const zx_real *mean, const zx_real *rstd, int64_t n, int C,
-                               zs_error *err);
+                               const zx_real *dresidual, const zx_real *dout, const zx_real *x,
+                               const zx_real *weight, const zx_real *mean, const zx_real *rstd,
+                               int64_t n, int C, zs_error *err);
 
     /* Causal attention: out (B,T,C) from qkv (B,T,3C); lse (B,NH,T) log-sum-exp of the scaled
      * scores, kept for backward, which recomputes the probabilities (Dao et al., FlashAttention,
@@ -80,13 +87,13 @@ typedef struct zx_backend_ops {
                                const zx_real *qkv, const zx_real *out, const zx_real *lse, int B,
                                int T, int C, int n_heads, zs_error *err);
 
-    /* Activation functions over n elements; dx = dout f'(x). */
+    /* Activation functions over n elements; dx = dout f'(x), dx may be dout itself. */
     bool (*activation_forward)(zx_backend *b, zx_real *out, const zx_real *x, zm_activation kind,
                                int64_t n, zs_error *err);
     bool (*activation_backward)(zx_backend *b, zx_real *dx, const zx_real *dout, const zx_real *x,
                                 zm_activation kind, int64_t n, zs_error *err);
 
-    /* out = x + y over n elements. */
+    /* out = x + y over n elements; out may be x or y. */
     bool (*add)(zx_backend *b, zx_real *out, const zx_real *x, const zx_real *y, int64_t n,
                 zs_error *err);
 

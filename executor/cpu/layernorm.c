@@ -1,0 +1,136 @@
+#include "executor/cpu/kernels.h"
+#include "executor/cpu/vector_math.h"
+
+#include <string.h>
+
+static ZX_CLONES void forward_rows(zx_real *out, zx_real *mean, zx_real *rstd, const zx_real *x,
+                                   const zx_real *weight, const zx_real *bias, int64_t first,
+                                   int64_t end, int C, zx_real eps)
+{
+    for (int64_t row = first; row < end; row++) {
+        const zx_real *x_row = x + row * C;
+        zx_real *out_row = out + row * C;
+        zx_real sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int i = 0; i < C; i++)
+            sum += x_row[i];
+        const zx_real m = sum / (zx_real)C;
+
+        /* From the deviations: the difference of two sums would lose what is left of them. */
+        zx_real squares = 0;
+#pragma omp simd reduction(+ : squares)
+        for (int i = 0; i < C; i++)
+            squares += (x_row[i] - m) * (x_row[i] - m);
+        const zx_real s = 1 / ZX_SQRT(squares / (zx_real)C + eps);
+
+#pragma omp simd
+        for (int i = 0; i < C; i++)
+            out_row[i] = (x_row[i] - m) * s * weight[i] + bias[i];
+        mean[row] = m;
+        rstd[row] = s;
+    }
+}
+
+bool zx_cpu_layernorm_forward(zx_backend *b, zx_real *out, zx_real *mean, zx_real *rstd,
+                              const zx_real *x, const zx_real *weight, const zx_real *bias,
+                              int64_t n, int C, double eps, zs_error *err)
+{
+    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    (void)err;
+#pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
+    for (int part = 0; part < n_threads; part++) {
+        const zx_range rows = zx_cpu_part(n, 1, n_threads, part);
+        forward_rows(out, mean, rstd, x, weight, bias, rows.first, rows.end, C, (zx_real)eps);
+    }
+    return true;
+}
+
+/* With xhat = (x - mean) rstd and g = dout weight:
+ * dx = dresidual + rstd (g - mean of g - xhat mean of g xhat). */
+static ZX_CLONES void backward_rows(zx_real *dx, const zx_real *dresidual, const zx_real *dout,
+                                    const zx_real *x, const zx_real *weight, const zx_real *mean,
+                                    const zx_real *rstd, int64_t first, int64_t end, int C)
+{
+    for (int64_t row = first; row < end; row++) {
+        const zx_real *x_row = x + row * C;
+        const zx_real *dout_row = dout + row * C;
+        zx_real *dx_row = dx + row * C;
+        const zx_real m = mean[row];
+        const zx_real s = rstd[row];
+        zx_real sum_g = 0;
+        zx_real sum_g_xhat = 0;
+#pragma omp simd reduction(+ : sum_g, sum_g_xhat)
+        for (int i = 0; i < C; i++) {
+            const zx_real g = dout_row[i] * weight[i];
+            sum_g += g;
+            sum_g_xhat += g * ((x_row[i] - m) * s);
+        }
+        const zx_real mean_g = sum_g / (zx_real)C;
+        const zx_real mean_g_xhat = sum_g_xhat / (zx_real)C;
+        if (dresidual != NULL) {
+            const zx_real *dresidual_row = dresidual + row * C;
+#pragma omp simd
+            for (int i = 0; i < C; i++)
+                dx_row[i] = dresidual_row[i] + s * (dout_row[i] * weight[i] - mean_g -
+                                                    (x_row[i] - m) * s * mean_g_xhat);
+        } else {
+#pragma omp simd
+            for (int i = 0; i < C; i++)
+                dx_row[i] =
+                    s * (dout_row[i] * weight[i] - mean_g - (x_row[i] - m) * s * mean_g_xhat);
+        }
+    }
+}
+
+enum { COLUMN_BLOCK = 256, ROW_BLOCK = 64 };
+
+/* dweight and dbias of columns [first, end): one writer per column whatever the number of threads;
+ * partial sums of ROW_BLOCK rows keep the rounding error near that of a tree. */
+static ZX_CLONES void backward_columns(zx_real *dweight, zx_real *dbias, const zx_real *dout,
+                                       const zx_real *x, const zx_real *mean, const zx_real *rstd,
+                                       int64_t n, int C, int64_t first, int64_t end)
+{
+    zx_real weight_sum[COLUMN_BLOCK];
+    zx_real bias_sum[COLUMN_BLOCK];
+    for (int64_t col = first; col < end; col += COLUMN_BLOCK) {
+        const int64_t width = end - col < COLUMN_BLOCK ? end - col : COLUMN_BLOCK;
+        for (int64_t row = 0; row < n; row += ROW_BLOCK) {
+            const int64_t end_row = row + ROW_BLOCK < n ? row + ROW_BLOCK : n;
+            memset(weight_sum, 0, (size_t)width * sizeof(zx_real));
+            memset(bias_sum, 0, (size_t)width * sizeof(zx_real));
+            for (int64_t i = row; i < end_row; i++) {
+                const zx_real *x_row = x + i * C + col;
+                const zx_real *dout_row = dout + i * C + col;
+                const zx_real m = mean[i];
+                const zx_real s = rstd[i];
+#pragma omp simd
+                for (int64_t j = 0; j < width; j++) {
+                    bias_sum[j] += dout_row[j];
+                    weight_sum[j] += dout_row[j] * ((x_row[j] - m) * s);
+                }
+            }
+#pragma omp simd
+            for (int64_t j = 0; j < width; j++) {
+                dbias[col + j] += bias_sum[j];
+                dweight[col + j] += weight_sum[j];
+            }
+        }
+    }
+}
+
+bool zx_cpu_layernorm_backward(zx_backend *b, zx_real *dx, zx_real *dweight, zx_real *dbias,
+                               const zx_real *dresidual, const zx_real *dout, const zx_real *x,
+                               const zx_real *weight, const zx_real *mean, const zx_real *rstd,
+                               int64_t n, int C, zs_error *err)
+{
+    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    (void)err;
+#pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
+    for (int part = 0; part < n_threads; part++) {
+        const zx_range rows = zx_cpu_part(n, 1, n_threads, part);
+        const zx_range cols = zx_cpu_part(C, 16, n_threads, part);
+        backward_columns(dweight, dbias, dout, x, mean, rstd, n, C, cols.first, cols.end);
+        backward_rows(dx, dresidual, dout, x, weight, mean, rstd, rows.first, rows.end, C);
+    }
+    return true;
+}
