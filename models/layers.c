@@ -135,7 +135,7 @@ static int64_t dim_size(const zm_model *model, dim d)
         /* OPT looks positions up at index + 2: its first two rows belong to padding. */
         return (int64_t)model->n_positions + (model->family == ZM_OPT ? 2 : 0);
     }
-    assert(!"a dim");
+    assert(false);
     return 0;
 }
 
@@ -281,7 +281,7 @@ int64_t zm_gpt2_act_floats(const zm_model *model, zm_gpt2_act act)
     case ZM_N_GPT2_ACTS:
         break;
     }
-    assert(!"an activation");
+    assert(false);
     return 0;
 }
 

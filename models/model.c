@@ -187,9 +187,9 @@ static bool fail_unknown(const char *source, zs_error *err)
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", names[i]);
     }
     const char *nearest = zs_options_nearest(source, names, n);
-    return ZS_FAIL(err, ZS_ERR_INPUT, "\"%s\" is neither a file nor a known model%s%s%s; known: %s",
+    return ZS_FAIL(err, ZS_ERR_INPUT, "\"%s\" is neither a file nor a known model%s%s%s known: %s",
                    source, nearest ? ", did you mean \"" : "", nearest ? nearest : "",
-                   nearest ? "\"?" : "", known);
+                   nearest ? "\"?" : ";", known);
 }
 
 /* The name of a model in path: its file's name without folder and extension; config.json says
