@@ -79,9 +79,9 @@ check_rng check_rng_from(uint64_t seed)
 
 int64_t check_rng_int(check_rng *rng, int64_t min, int64_t max)
 {
-    uint64_t span = (uint64_t)(max - min) + 1;
+    uint64_t span = (uint64_t)max - (uint64_t)min + 1;
     uint64_t bits = zs_rng_u64(rng->seed, ZS_RNG_TEST, rng->index++);
-    return min + (int64_t)(span ? bits % span : bits);
+    return (int64_t)((uint64_t)min + (span ? bits % span : bits));
 }
 
 double check_rng_double(check_rng *rng, double min, double max)

@@ -153,16 +153,26 @@ static char *print_help(const zs_command *command)
     return text;
 }
 
+/* At most 80 columns, no blank at the end. */
+static void check_lines(const char *text)
+{
+    size_t size = 0;
+    for (size_t i = 0; text[i]; i += size + 1) {
+        size = strcspn(text + i, "\n");
+        CHECK(size <= 80 && (size == 0 || text[i + size - 1] != ' '), "line of %zu in\n%s", size,
+              text);
+    }
+}
+
 static void test_help_text(void)
 {
     for (int i = 0; i < 2; i++) {
         char *text = print_help(i ? &commands[0] : NULL);
-        if (!CHECK(text != NULL, "memory"))
+        if (!text) {
+            CHECK(false, "out of memory");
             return;
-        for (char *line = text; *line; line += strcspn(line, "\n") + 1) {
-            const int size = (int)strcspn(line, "\n");
-            CHECK(size <= 80 && (size == 0 || line[size - 1] != ' '), "%.*s", size, line);
         }
+        check_lines(text);
         static const char *const parts[2][3] = {
             {"Usage: zplan COMMAND", "  solve       find a plan\n", "zplan COMMAND --help"},
             {"\n  zplan solve x.json\n",
