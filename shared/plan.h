@@ -18,6 +18,11 @@ typedef enum zs_schedule_kind {
 
 extern const char *const zs_schedule_names[ZS_N_SCHEDULES]; /* "1f1b", "gpipe" */
 
+enum { ZS_PLAN_N_STATUSES = 3 };
+
+/* of a certificate: "optimal", "time_limit", "feasible" (not from the solver) */
+extern const char *const zs_plan_status_names[ZS_PLAN_N_STATUSES];
+
 typedef struct zs_range {
     int first; /* first block */
     int end;   /* one past the last block */
@@ -71,10 +76,11 @@ typedef struct zs_plan_unused {
 } zs_plan_unused;
 
 typedef struct zs_certificate {
-    const char *status;    /* "optimal", "time_limit", "feasible" (not from the solver) */
+    const char *status;    /* one of zs_plan_status_names */
     double objective_ms;   /* closed-form step time of this plan */
     double lower_bound_ms; /* no plan of the searched space is faster; 0 if none is known */
-    double gap;            /* (objective - bound) / objective, >= 0; 1 if none is known */
+    double gap;            /* (objective - bound) / objective, >= 0; 1 if none is known; checked
+                              within 1e-6 */
     const char *searched;  /* what was searched, for people */
     const char *solver;    /* "GLPK 5.0" */
     int64_t n_solves;      /* integer programs solved */
@@ -110,11 +116,13 @@ ZS_MUST_CHECK bool zs_plan_parse(zs_plan *out, zs_arena *arena, const zs_json *r
 
 /* Every rule that needs no model: stages contiguous, ordered, cover [0, n_blocks) once; each device
  * in exactly one place (a stage or unused); samples of each stage sum to the largest micro-batch;
- * micro-batches sum to the global batch; shards cover n_params; ranges. The first broken rule is
+ * micro-batches sum to the global batch; shards cover n_params; bf16 only where the device has it;
+ * ranges; predictions and certificate consistent. The first broken rule is
  * named with its place ("$.stages[2].shards: ..."). */
 ZS_MUST_CHECK bool zs_plan_check(const zs_plan *plan, zs_error *err);
 
-/* Writes the whole file. model_write writes the member "model" (models/model.h). */
+/* Writes the whole file; plan->model is written as it is. Equal plans give equal bytes, and what
+ * was written reads back to the same plan. */
 ZS_MUST_CHECK bool zs_plan_write(zs_json_writer *w, const zs_plan *plan, zs_error *err);
 ZS_MUST_CHECK bool zs_plan_save(const zs_plan *plan, const char *path, zs_error *err);
 
