@@ -129,7 +129,7 @@ static bool place_stage(zs_plan_stage *out, zs_arena *arena, const zp_inputs *in
         .backward = {first_block, end_block},
         .zero_stage = stage->zero,
         .recompute = stage->recompute,
-        .n_params = zm_stage_n_params(inputs->model, first_block, end_block),
+        .n_params = zm_stage_n_params(&inputs->model, first_block, end_block),
         .n_ranks = stage->n_members,
         .ranks = ZS_NEW(arena, zs_plan_rank, stage->n_members, err),
     };
@@ -277,20 +277,21 @@ bool zp_place(zs_plan *out, zs_arena *arena, const zp_inputs *inputs, const zp_b
 
     const int m = solution->batching.n_micro_batches;
     zs_plan plan = {
-        .cluster = *inputs->cluster,
-        .job = *inputs->job,
-        .profile = *inputs->profile,
-        .model_name = inputs->model->name,
-        .n_blocks = inputs->model->n_blocks,
+        .cluster = inputs->cluster,
+        .job = inputs->job,
+        .profile = inputs->profile,
+        .model_name = inputs->model.name,
+        .n_blocks = inputs->model.n_blocks,
         .schedule = ZS_SCHEDULE_1F1B,
         .n_micro_batches = m,
         .micro_batches = ZS_NEW(arena, int, m, err),
         .n_stages = solution->n_stages,
         .stages = ZS_NEW(arena, zs_plan_stage, solution->n_stages, err),
     };
-    if (!plan.micro_batches || !plan.stages || !write_model(&plan.model, arena, inputs->model, err))
+    if (!plan.micro_batches || !plan.stages ||
+        !write_model(&plan.model, arena, &inputs->model, err))
         return false;
-    zp_build_micro_batches(plan.micro_batches, inputs->job->global_batch, m);
+    zp_build_micro_batches(plan.micro_batches, inputs->job.global_batch, m);
     int first_block = 0;
     for (int s = 0; s < plan.n_stages; s++) {
         if (!place_stage(&plan.stages[s], arena, inputs, &solution->stages[s], s, first_block,

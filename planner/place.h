@@ -4,14 +4,8 @@
 #define PLANNER_PLACE_H
 
 #include "planner/build.h"
+#include "planner/inputs.h"
 #include "shared/plan.h"
-
-typedef struct zp_inputs {
-    const zs_cluster *cluster;
-    const zm_model *model;
-    const zs_job *job;
-    const zs_profile *profile;
-} zp_inputs;
 
 /* Groups that are priced inside a node come first, the largest first, each onto the lowest node
  * that has room (first-fit decreasing: the sizes divide one another, so nothing is lost, and each

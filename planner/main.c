@@ -1,0 +1,258 @@
+/* The program zplan: options in, plan out. Results go to stdout, the log to stderr; exit status 0
+ * done, 1 failed while running, 2 bad input or usage, 3 no feasible plan. */
+#include "config.h"
+#include "planner/estimate.h"
+#include "planner/inputs.h"
+#include "planner/layer_time.h"
+#include "planner/place.h"
+#include "planner/recheck.h"
+#include "planner/report.h"
+#include "planner/search.h"
+#include "shared/log.h"
+
+#include <signal.h>
+#include <string.h>
+
+enum { DEFAULT_ESTIMATE_SAMPLES = 64 };
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+/* clang-format off */
+#define VERBOSITY                                                                                  \
+    {"quiet", 'q', ZS_OPTION_FLAG, NULL, NULL, 0, 0, NULL, "Only errors on stderr."},              \
+    {"verbose", 'v', ZS_OPTION_FLAG, NULL, NULL, 0, 0, NULL,                                       \
+     "Progress of the search and the solver's own text on stderr."}
+
+static const zs_option solve_options[] = {
+    {"cluster", 'c', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Cluster file, \"-\" for stdin, or one line such as \"2x(4xA100-80)+1x(8xV100-32)\"."},
+    {"model", 'm', ZS_OPTION_STRING, "NAME", NULL, 0, 0, NULL,
+     "Preset such as gpt2-124m, or a config.json."},
+    {"profile", 'p', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Layer times, from `zexec measure` or `zplan estimate`. Without it they are estimated."},
+    {"job", 'j', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Job file with any of these settings; options override it."},
+    {"batch", 'b', ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL, "Samples of one step."},
+    {"seq", 's', ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL, "Tokens of one sample."},
+    {"precision", 0, ZS_OPTION_CHOICE, NULL, NULL, 0, 0, "fp32|bf16",
+     "Of the computation (fp32 unless given); bf16 keeps fp32 master weights and needs compute "
+     "capability 8.0."},
+    {"zero", 0, ZS_OPTION_STRING, "LEVELS", NULL, 0, 0, NULL,
+     "ZeRO levels the planner may choose from (1,2,3 unless given)."},
+    {"recompute", 0, ZS_OPTION_CHOICE, NULL, NULL, 0, 0, "auto|none|full",
+     "Recompute activations in the backward pass; auto (unless given) chooses per stage."},
+    {"stages", 0, ZS_OPTION_INT, "N", NULL, 1, 65536, NULL, "Exactly this many stages."},
+    {"max-micro-batch", 0, ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL,
+     "Largest number of samples in a micro-batch."},
+    {"max-gpus-per-stage", 0, ZS_OPTION_INT, "N", NULL, 1, 65536, NULL,
+     "Largest number of GPUs in a stage; 1 is pipeline only."},
+    {"context", 0, ZS_OPTION_BYTES, "SIZE", NULL, 0, 0, NULL,
+     "Memory of each GPU taken by driver and libraries (1GiB unless given)."},
+    {"reserve", 0, ZS_OPTION_BYTES, "SIZE", NULL, 0, 0, NULL,
+     "Memory of each GPU kept free (1GiB unless given)."},
+    {"overlap-zero", 0, ZS_OPTION_DOUBLE, "SHARE", NULL, 0, 1, NULL,
+     "Share of compute that hides ZeRO traffic (0.7 unless given)."},
+    {"overlap-send", 0, ZS_OPTION_DOUBLE, "SHARE", NULL, 0, 1, NULL,
+     "Share of a send between stages that is hidden (0.7 unless given)."},
+    {"time-limit", 't', ZS_OPTION_MS, "TIME", "10s", 0, 0, NULL,
+     "End with the best plan so far and a bound after this time; 0s: no limit."},
+    {"gap", 0, ZS_OPTION_DOUBLE, "SHARE", "0", 0, 1, NULL,
+     "End when the plan is proven to be within this share of the best."},
+    {"output", 'o', ZS_OPTION_STRING, "FILE", "plan.json", 0, 0, NULL,
+     "Where the plan goes; \"-\" is stdout."},
+    VERBOSITY,
+};
+
+static const zs_option plan_options[] = {VERBOSITY};
+
+static const zs_option estimate_options[] = {
+    {"cluster", 'c', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Cluster file, \"-\" for stdin, or one line such as \"2x(4xA100-80)+1x(8xV100-32)\"."},
+    {"model", 'm', ZS_OPTION_STRING, "NAME", NULL, 0, 0, NULL,
+     "Preset such as gpt2-124m, or a config.json."},
+    {"seq", 's', ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL,
+     "Tokens of one sample; the model's longest unless given."},
+    {"precision", 0, ZS_OPTION_CHOICE, NULL, "fp32", 0, 0, "fp32|bf16", "Of the computation."},
+    {"max-micro-batch", 0, ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL,
+     "Largest number of samples (64 unless given)."},
+    {"output", 'o', ZS_OPTION_STRING, "FILE", "profile.json", 0, 0, NULL,
+     "Where the profile goes; \"-\" is stdout."},
+    VERBOSITY,
+};
+
+static const zs_command commands[] = {
+    {"solve", "", 0, 0, "find the fastest plan for a cluster and a model",
+     "Chooses stages, GPUs, samples, shards, ZeRO levels, recomputation and micro-batches, and "
+     "proves how far from the best the plan is.\n\n"
+     "  zplan solve --cluster \"2x(4xA100-80)+1x(8xV100-32)\" --model gpt2-124m \\\n"
+     "      --batch 64 --seq 1024 -o plan.json\n",
+     solve_options, COUNT(solve_options)},
+    {"check", "PLAN", 1, 1, "check every rule of a plan, also of one written by hand",
+     "Computes its time and memory as if it had been planned. Exit status 2: a rule is broken; 3: "
+     "it does not fit the memory.\n\n  zplan check plan.json\n",
+     plan_options, COUNT(plan_options)},
+    {"explain", "PLAN", 1, 1, "show a plan: stages, memory, time, bound, reasons",
+     "Text of at most 80 columns.\n\n  zplan explain plan.json\n", plan_options,
+     COUNT(plan_options)},
+    {"estimate", "", 0, 0, "write a profile from public GPU data",
+     "A roofline with an efficiency curve; measured profiles (zexec measure) are better.\n\n"
+     "  zplan estimate --cluster cluster.json --model gpt2-124m --seq 1024 -o profile.json\n",
+     estimate_options, COUNT(estimate_options)},
+};
+/* clang-format on */
+
+static const char about[] = "Plans the training of a language model on unlike GPUs: who computes "
+                            "and holds what.";
+
+static volatile int stop_asked;
+
+static void ask_to_stop(int number)
+{
+    (void)number;
+    stop_asked = 1;
+}
+
+static bool solve(zs_arena *arena, const zs_options *o, zs_error *err)
+{
+    zp_inputs inputs;
+    zp_built built;
+    zp_solution solution;
+    zs_plan plan;
+    if (!zp_inputs_load(&inputs, arena, o, err))
+        return false;
+    zp_layer_time_warn(&inputs.profile);
+    if (!zp_build(&built, arena, &inputs.cluster, &inputs.model, &inputs.job, &inputs.profile, err))
+        return false;
+
+    const zp_search_options search = {.time_limit_ms = zs_options_ms(o, "time-limit"),
+                                      .gap = zs_options_double(o, "gap"),
+                                      .stop = &stop_asked};
+    signal(SIGINT, ask_to_stop);
+    signal(SIGTERM, ask_to_stop);
+    if (!zp_search(&solution, arena, &built.problem, &search, err))
+        return false;
+    const char *output = zs_options_string(o, "output");
+    if (!zp_place(&plan, arena, &inputs, &built, &solution, err) ||
+        !zs_plan_save(&plan, output, err))
+        return false;
+    if (strcmp(output, "-") != 0 && !zs_options_flag(o, "quiet")) {
+        printf("%s: ", output);
+        zp_report_print_summary(stdout, &plan);
+    }
+    return true;
+}
+
+static bool load_plan(zs_plan *plan, zp_recheck *recheck, zs_arena *arena, const char *path,
+                      zs_error *err)
+{
+    if (!zs_plan_load(plan, arena, path, err))
+        return false;
+    if (!zp_recheck_plan(recheck, arena, plan, err))
+        return zs_error_prefix(err, "%s", path);
+    const char *what = NULL;
+    if (zp_recheck_differs(&what, arena, plan, recheck))
+        zs_log_warn("%s: stored predictions are not those of this plan (%s)", path, what);
+    return true;
+}
+
+static bool check(zs_arena *arena, const zs_options *o, zs_error *err)
+{
+    zs_plan plan;
+    zp_recheck recheck;
+    const char *path = zs_options_argument(o, 0);
+    if (!load_plan(&plan, &recheck, arena, path, err))
+        return false;
+    plan.step_ms = recheck.cost.step_ms;
+    printf("%s: ok: ", path);
+    zp_report_print_summary(stdout, &plan);
+    return true;
+}
+
+static bool explain(zs_arena *arena, const zs_options *o, zs_error *err)
+{
+    zs_plan plan;
+    zp_recheck recheck;
+    if (!load_plan(&plan, &recheck, arena, zs_options_argument(o, 0), err))
+        return false;
+    zp_report_print(stdout, &plan, &recheck);
+    return true;
+}
+
+static bool estimate(zs_arena *arena, const zs_options *o, zs_error *err)
+{
+    const char *cluster_source = zs_options_string(o, "cluster");
+    const char *model_source = zs_options_string(o, "model");
+    if (!cluster_source || !model_source)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "--%s is missing", cluster_source ? "model" : "cluster");
+    zs_cluster cluster;
+    zm_model model;
+    zs_profile profile;
+    if (!zs_cluster_load(&cluster, arena, cluster_source, err) ||
+        !zm_model_load(&model, arena, model_source, err))
+        return false;
+    const int seq_len =
+        zs_options_is_set(o, "seq") ? (int)zs_options_int(o, "seq") : model.n_positions;
+    const int max_samples = zs_options_is_set(o, "max-micro-batch")
+                                ? (int)zs_options_int(o, "max-micro-batch")
+                                : DEFAULT_ESTIMATE_SAMPLES;
+    const zs_precision precision =
+        strcmp(zs_options_string(o, "precision"), "bf16") == 0 ? ZS_BF16 : ZS_FP32;
+    if (!zm_model_check_seq_len(&model, seq_len, err) ||
+        !zp_estimate(&profile, arena, &cluster, &model, precision, seq_len, max_samples, err))
+        return false;
+
+    zs_json_writer *w = NULL;
+    if (!zs_json_writer_open(&w, err))
+        return false;
+    zs_profile_write(w, NULL, &profile);
+    const bool ok = zs_json_writer_save(w, zs_options_string(o, "output"), err);
+    zs_json_writer_close(&w);
+    return ok;
+}
+
+static bool (*const run_command[])(zs_arena *, const zs_options *,
+                                   zs_error *) = {solve, check, explain, estimate};
+
+static bool run(int argc, char **argv, zs_arena *arena, zs_error *err)
+{
+    const char *name = argc > 1 ? argv[1] : "--help";
+    if (strcmp(name, "--version") == 0) {
+        printf("zplan %s\n", ZS_VERSION);
+        return true;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        zs_options_print_help(argc > 1 ? stdout : stderr, "zplan", about, commands, COUNT(commands),
+                              NULL);
+        return argc > 1 || ZS_FAIL(err, ZS_ERR_INPUT, "a command is missing");
+    }
+    const zs_command *command = zs_options_find_command(commands, COUNT(commands), name, err);
+    if (!command)
+        return false;
+    zs_options *o = NULL;
+    bool help = false;
+    if (!zs_options_parse(&o, &help, arena, command, argc - 2, argv + 2, err))
+        return false;
+    if (help) {
+        zs_options_print_help(stdout, "zplan", about, commands, COUNT(commands), command);
+        return true;
+    }
+    zs_log_open("zplan", -1,
+                zs_options_flag(o, "quiet")     ? ZS_LOG_ERROR
+                : zs_options_flag(o, "verbose") ? ZS_LOG_DEBUG
+                                                : ZS_LOG_WARN);
+    return run_command[command - commands](arena, o, err);
+}
+
+int main(int argc, char **argv)
+{
+    zs_error err = {.code = ZS_OK};
+    zs_arena *arena = NULL;
+    zs_log_open("zplan", -1, ZS_LOG_WARN);
+    bool ok = zs_arena_open(&arena, &err) && run(argc, argv, arena, &err);
+    zs_arena_close(&arena);
+    if (ok && fflush(stdout) != 0)
+        ok = ZS_FAIL(&err, ZS_ERR_RUNTIME, "stdout: cannot be written");
+    if (!ok)
+        zs_error_print(stderr, "zplan", &err);
+    return ok ? 0 : (int)err.code;
+}
