@@ -40,12 +40,9 @@ int64_t zx_block_acts_size(const zm_model *model, int B, int T)
     return (int64_t)B * T * zm_block_act_floats(model);
 }
 
-/* Backward needs a gradient of the MLP's or of the attention's inner width beside one of C. */
 int64_t zx_block_scratch_size(const zm_model *model, int B, int T)
 {
-    const int64_t qkv = 3 * (int64_t)model->n_channels;
-    const int64_t widest = model->n_ffn > qkv ? model->n_ffn : qkv;
-    return (int64_t)B * T * (widest + model->n_channels);
+    return (int64_t)B * T * zm_block_scratch_floats(model);
 }
 
 int64_t zx_head_acts_size(const zm_model *model, int B, int T)

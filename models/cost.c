@@ -141,6 +141,11 @@ int64_t zm_cost_block_act_bytes(const zm_model *model, int seq_len, zs_precision
            zm_cost_boundary_bytes(model, seq_len, precision);
 }
 
+int64_t zm_cost_scratch_bytes(const zm_model *model, int seq_len, zs_precision precision)
+{
+    return seq_len * zm_block_scratch_floats(model) * element_bytes(precision);
+}
+
 int64_t zm_cost_boundary_bytes(const zm_model *model, int seq_len, zs_precision precision)
 {
     return (int64_t)seq_len * model->n_channels * element_bytes(precision);

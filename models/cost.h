@@ -36,6 +36,8 @@ double zm_cost_backward_bytes(const zm_model *model, zs_layer_kind kind, int seq
 /* Bytes that a block keeps per sample of a micro-batch in flight: the table of layers.h and the
  * block's input. */
 int64_t zm_cost_block_act_bytes(const zm_model *model, int seq_len, zs_precision precision);
+/* What one rank needs for backward beside them, per sample of a micro-batch. */
+int64_t zm_cost_scratch_bytes(const zm_model *model, int seq_len, zs_precision precision);
 /* The (T,C) input of a block: what crosses a stage boundary, and what recompute keeps. */
 int64_t zm_cost_boundary_bytes(const zm_model *model, int seq_len, zs_precision precision);
 /* Logits and loss workspace of the head: fp32 logits (T,V) and the head's own activations. */

@@ -298,3 +298,12 @@ int64_t zm_block_act_floats(const zm_model *model)
         floats += zm_gpt2_act_floats(model, (zm_gpt2_act)act);
     return floats;
 }
+
+int64_t zm_block_scratch_floats(const zm_model *model)
+{
+    const int64_t C = model->n_channels, F = model->n_ffn;
+    const int64_t qkv = C + 2 * dim_size(model, DIM_KV);
+    /* The gated MLP of LLaMA has two inner gradients at a time. */
+    const int64_t inner = model->family == ZM_LLAMA ? 2 * F : F;
+    return (inner > qkv ? inner : qkv) + C;
+}

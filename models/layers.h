@@ -124,4 +124,8 @@ typedef enum zm_gpt2_act {
 int64_t zm_gpt2_act_floats(const zm_model *model, zm_gpt2_act act);
 int64_t zm_block_act_floats(const zm_model *model);
 
+/* Floats per token that a block's backward pass needs beside them, for one block at a time: a
+ * gradient of the MLP's or the attention's inner width, and one of C. */
+int64_t zm_block_scratch_floats(const zm_model *model);
+
 #endif

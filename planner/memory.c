@@ -34,6 +34,7 @@ void zp_memory_rule_build(zp_memory_rule *out, const zm_model *model, int seq_le
         .tied_params = tied,
         .act_bytes = zm_cost_block_act_bytes(model, seq_len, precision),
         .act_ckpt_bytes = zm_cost_boundary_bytes(model, seq_len, precision),
+        .scratch_bytes = zm_cost_scratch_bytes(model, seq_len, precision),
         .logits_bytes = zm_cost_logits_bytes(model, seq_len, precision),
         .boundary_bytes = zm_cost_boundary_bytes(model, seq_len, precision),
     };
@@ -86,7 +87,7 @@ void zp_memory_fill_problem(zp_problem *problem, const zp_memory_rule *rule)
     problem->act_gib = gib(rule->act_bytes);
     problem->act_ckpt_gib = gib(rule->act_ckpt_bytes);
     problem->logits_gib = gib(rule->logits_bytes);
-    problem->workspace_gib = gib(ZP_BOUNDARY_BUFFERS * rule->boundary_bytes);
+    problem->workspace_gib = gib(rule->scratch_bytes + ZP_BOUNDARY_BUFFERS * rule->boundary_bytes);
     problem->boundary_gib = gib(rule->boundary_bytes);
 }
 
@@ -133,8 +134,9 @@ void zp_memory_of_rank(zs_memory *out, const zp_memory_rule *rule, const zp_memo
     out->weights_bytes = w * ((place->zero_stage < 3 ? params : shard) + copy);
     out->gradients_bytes = g * ((place->zero_stage < 2 ? params : shard + layer) + copy);
     out->optimizer_bytes = o * shard;
-    out->activations_bytes = samples * (place->in_flight * place->n_blocks * kept +
-                                        (place->recompute ? rule->act_bytes : 0));
+    out->activations_bytes =
+        samples * (place->in_flight * place->n_blocks * kept +
+                   (place->recompute ? rule->act_bytes : 0) + rule->scratch_bytes);
     out->logits_bytes = has_head ? samples * rule->logits_bytes : 0;
     if (place->kind != ZP_SINGLE)
         out->communication_bytes = ZP_BOUNDARY_BUFFERS * samples * rule->boundary_bytes;

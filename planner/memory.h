@@ -24,6 +24,7 @@ typedef struct zp_memory_rule {
                                          first: replicated weights and gradients, no moments */
     int64_t act_bytes;                /* per block and sample in flight */
     int64_t act_ckpt_bytes;           /* the same under recompute */
+    int64_t scratch_bytes;            /* per sample, for the backward pass of one block */
     int64_t logits_bytes;             /* per sample where the head is */
     int64_t boundary_bytes;           /* per sample and buffer */
 } zp_memory_rule;

@@ -100,6 +100,8 @@ static void check_bytes(void)
               100 * (2 * (8 * 64 + 2 * 256) + 4 * (4 + 4)),
           "%" PRId64, zm_cost_block_act_bytes(&small, 100, ZS_BF16));
 
+    CHECK(zm_cost_scratch_bytes(&small, 100, ZS_FP32) == 100 * (256 + 64) * 4, "(T,F) and (T,C)");
+
     /* A vocabulary of 128256 in 1024 tokens of 4 samples: 525,336,576 logits. */
     zm_model wide = small;
     wide.n_vocab = 128256;
