@@ -1,7 +1,23 @@
 #include "shared/error.h"
 
+#include "shared/utf8.h"
+
 #include <stdarg.h>
 #include <string.h>
+
+/* A message may quote a file or an option: what would break the line or the terminal, and
+ * characters that were cut in two, become '?'. */
+static void clean(char *text)
+{
+    size_t size = strlen(text);
+    while (size > 0) {
+        const int n = zs_utf8_size(text, size);
+        if (n == 0 || (unsigned char)*text < 0x20 || *text == 0x7F)
+            *text = '?';
+        text += n > 0 ? n : 1;
+        size -= (size_t)(n > 0 ? n : 1);
+    }
+}
 
 bool zs_error_set(zs_error *err, zs_code code, const char *file, int line, const char *format, ...)
 {
@@ -14,6 +30,7 @@ bool zs_error_set(zs_error *err, zs_code code, const char *file, int line, const
     va_start(args, format);
     vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
+    clean(err->message);
     return false;
 }
 
@@ -30,6 +47,7 @@ bool zs_error_prefix(zs_error *err, const char *format, ...)
     strcat(text, err->message);
     memcpy(err->message, text, sizeof err->message - 1);
     err->message[sizeof err->message - 1] = 0;
+    clean(err->message);
     return false;
 }
 

@@ -30,7 +30,8 @@ typedef struct zs_error {
  *     return ZS_FAIL(err, ZS_ERR_INPUT, "micro_batches[%d] is %d, expected 1 or more", i, n); */
 #define ZS_FAIL(err, code, ...) zs_error_set((err), (code), __FILE__, __LINE__, __VA_ARGS__)
 
-/* Fills *err (which may be NULL: the message is dropped) and returns false. */
+/* Fills *err (which may be NULL: the message is dropped) and returns false. Control characters and
+ * invalid UTF-8 that the message quotes become '?'. */
 bool zs_error_set(zs_error *err, zs_code code, const char *file, int line, const char *format, ...)
     ZS_PRINTF(5, 6);
 

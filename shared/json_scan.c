@@ -1,6 +1,7 @@
 #include "shared/json_scan.h"
 
 #include "shared/units.h"
+#include "shared/utf8.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -37,27 +38,6 @@ bool zs_json_scan_fail(const zs_json_source *source, size_t offset, zs_error *er
 }
 
 #define SCAN_FAIL(s, ...) zs_json_scan_fail((s)->source, (s)->at, (s)->err, __VA_ARGS__)
-
-int zs_json_utf8_size(const char *text, size_t size)
-{
-    const unsigned char *c = (const unsigned char *)text;
-    if (size == 0)
-        return 0;
-    if (c[0] < 0x80)
-        return 1;
-    const int n = c[0] >= 0xF0 ? 4 : c[0] >= 0xE0 ? 3 : 2;
-    if (c[0] < 0xC2 || c[0] > 0xF4 || size < (size_t)n)
-        return 0;
-    for (int i = 1; i < n; i++) {
-        if ((c[i] & 0xC0) != 0x80)
-            return 0;
-    }
-    /* Longer than needed, surrogates, beyond U+10FFFF. */
-    if ((c[0] == 0xE0 && c[1] < 0xA0) || (c[0] == 0xED && c[1] > 0x9F) ||
-        (c[0] == 0xF0 && c[1] < 0x90) || (c[0] == 0xF4 && c[1] > 0x8F))
-        return 0;
-    return n;
-}
 
 /* The character at the cursor; 0 at the end (a 0 byte in the text is refused wherever it stands,
  * because nothing expects it). */
@@ -158,7 +138,7 @@ static bool scan_string(scanner *s)
         if ((unsigned char)s->text[s->at] < 0x20)
             return SCAN_FAIL(s, "control character 0x%02x inside a string, expected an escape",
                              (unsigned)(unsigned char)s->text[s->at]);
-        const int n = zs_json_utf8_size(s->text + s->at, s->size - s->at);
+        const int n = zs_utf8_size(s->text + s->at, s->size - s->at);
         if (n == 0)
             return SCAN_FAIL(s, "invalid UTF-8 inside a string");
         s->at += (size_t)n;

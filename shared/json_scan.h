@@ -44,7 +44,4 @@ ZS_MUST_CHECK bool zs_json_scan_text(zs_json_scan *out, zs_arena *arena,
 bool zs_json_scan_fail(const zs_json_source *source, size_t offset, zs_error *err,
                        const char *format, ...) ZS_PRINTF(4, 5);
 
-/* Bytes of the valid UTF-8 character (RFC 3629) at text, 0 if it is not one. */
-int zs_json_utf8_size(const char *text, size_t size);
-
 #endif

@@ -3,6 +3,7 @@
 #include "shared/files.h"
 #include "shared/json_scan.h"
 #include "shared/units.h"
+#include "shared/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -209,7 +210,7 @@ static bool is_utf8(const char *text)
 {
     size_t size = strlen(text);
     while (size > 0) {
-        const int n = zs_json_utf8_size(text, size);
+        const int n = zs_utf8_size(text, size);
         if (n == 0)
             return false;
         text += n;

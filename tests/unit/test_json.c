@@ -142,6 +142,19 @@ static void test_strings(void)
                 "f.json:1:2: unexpected text");
 }
 
+/* What a message quotes neither breaks its line nor its encoding. */
+static void test_messages_are_clean(void)
+{
+    zs_error err;
+    int64_t v = 0;
+    const zs_json *o = parse("{\"a\":\"x\\ny\\u001b[0m\"}");
+    CHECK(!zs_json_get_int(&v, o, "a", 0, 1, &err), "a string");
+    CHECK_STRING(err.message, "f.json: $.a: is \"x?y?[0m\", expected an integer");
+    /* 59 letters and a character of two bytes, which the limit of 60 bytes cuts. */
+    o = parse("{\"a\":\"aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeefffffffff\xC3\xBC\"}");
+    CHECK_FAILS(zs_json_get_int(&v, o, "a", 0, 1, &err), &err, ZS_ERR_INPUT, "fffffffff?\"");
+}
+
 static void test_depth(void)
 {
     char text[2 * ZS_JSON_MAX_DEPTH + 3] = "";
@@ -410,6 +423,7 @@ int main(void)
     test_integers();
     test_strings();
     test_depth();
+    test_messages_are_clean();
     test_keys();
     test_paths_and_quantities();
     test_bad_times();
