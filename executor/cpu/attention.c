@@ -65,10 +65,7 @@ static ZX_CLONES void block_softmax(const head *h, zx_real *inverse_sum, zx_real
 {
     for (int row = first; row < end; row++) {
         zx_real *s = h->scores + (row - first) * h->ld;
-        zx_real max = s[0];
-#pragma omp simd reduction(max : max)
-        for (int j = 0; j <= row; j++)
-            max = s[j] > max ? s[j] : max;
+        const zx_real max = zx_max(s, row + 1);
         zx_real sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int j = 0; j <= row; j++) {

@@ -11,15 +11,6 @@ enum { N_PARTS = 64 };
  * of 50000 would lose three digits. */
 enum { SUM_BLOCK = 1024 };
 
-ZX_INLINE zx_real row_max(const zx_real *x, int V)
-{
-    zx_real max = x[0];
-#pragma omp simd reduction(max : max)
-    for (int j = 0; j < V; j++)
-        max = x[j] > max ? x[j] : max;
-    return max;
-}
-
 /* Sum of exp(x - max); the exponentials replace x when keep is set. */
 ZX_INLINE double row_exp_sum(zx_real *x, int V, zx_real max, bool keep)
 {
@@ -56,7 +47,7 @@ static ZX_CLONES double loss_of_rows(zx_real *logits, const int32_t *targets, in
                 memset(x, 0, (size_t)V * sizeof(zx_real));
             continue;
         }
-        const zx_real max = row_max(x, V);
+        const zx_real max = zx_max(x, V);
         const double target_logit = (double)x[target] - (double)max;
         const double sum = row_exp_sum(x, V, max, scale != 0);
         loss += log(sum) - target_logit;

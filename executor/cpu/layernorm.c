@@ -14,14 +14,22 @@ static ZX_CLONES void forward_rows(zx_real *out, zx_real *mean, zx_real *rstd, c
 #pragma omp simd reduction(+ : sum)
         for (int i = 0; i < C; i++)
             sum += x_row[i];
-        const zx_real m = sum / (zx_real)C;
+        const zx_real rough = sum / (zx_real)C;
 
-        /* From the deviations: the difference of two sums would lose what is left of them. */
+        /* Sums of deviations from the rounded mean tell its error and the variance: the corrected
+         * two-pass algorithm (Chan, Golub and LeVeque, The American Statistician 37, 1983,
+         * eq. 1.7).
+         */
+        zx_real deviations = 0;
         zx_real squares = 0;
-#pragma omp simd reduction(+ : squares)
-        for (int i = 0; i < C; i++)
-            squares += (x_row[i] - m) * (x_row[i] - m);
-        const zx_real s = 1 / ZX_SQRT(squares / (zx_real)C + eps);
+#pragma omp simd reduction(+ : deviations, squares)
+        for (int i = 0; i < C; i++) {
+            deviations += x_row[i] - rough;
+            squares += (x_row[i] - rough) * (x_row[i] - rough);
+        }
+        const zx_real correction = deviations / (zx_real)C;
+        const zx_real m = rough + correction;
+        const zx_real s = 1 / ZX_SQRT(squares / (zx_real)C - correction * correction + eps);
 
 #pragma omp simd
         for (int i = 0; i < C; i++)

@@ -82,4 +82,24 @@ ZX_INLINE float zx_normal_cdf(float x, float exp_half_square)
 
 #endif
 
+/* Largest of n >= 1 elements; NaN is skipped. In lanes, because a compiler may not reorder
+ * comparisons that could meet NaN. */
+ZX_INLINE zx_real zx_max(const zx_real *x, int64_t n)
+{
+    enum { N_LANES = 32 };
+    zx_real lanes[N_LANES];
+    int64_t i = 0;
+    for (int lane = 0; lane < N_LANES; lane++)
+        lanes[lane] = -ZX_REAL_MAX;
+    for (; i + N_LANES <= n; i += N_LANES) {
+        for (int lane = 0; lane < N_LANES; lane++)
+            lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+    }
+    for (; i < n; i++)
+        lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+    for (int lane = 1; lane < N_LANES; lane++)
+        lanes[0] = lanes[lane] > lanes[0] ? lanes[lane] : lanes[0];
+    return lanes[0];
+}
+
 #endif
