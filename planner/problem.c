@@ -132,7 +132,7 @@ static bool check_zero(const zp_zero *z, zs_error *err)
 
 bool zp_problem_check(const zp_problem *p, zs_error *err)
 {
-    if (!check_count(p->n_blocks, 1, 1 << 16, "n_blocks", err) ||
+    if (!check_count(p->n_blocks, 1, 2048, "n_blocks", err) ||
         !check_count(p->n_classes, 1, ZP_MAX_CLASSES, "n_classes", err))
         return false;
     for (int k = 0; k < p->n_classes; k++)

@@ -1,0 +1,37 @@
+/* Groups: the sets of GPUs that may form one stage, counted by class. */
+#ifndef PLANNER_GROUP_H
+#define PLANNER_GROUP_H
+
+#include "planner/problem.h"
+
+/* GPUs of one stage, by class. */
+typedef struct zp_group {
+    int counts[ZP_MAX_CLASSES];
+    int n_gpus;
+    bool intra; /* a chain piece of one node: placed inside it */
+    double gib_per_s;
+    double latency_ms;
+    int below[ZP_MAX_CLASSES]; /* index of the next smaller group in this class; -1: none */
+} zp_group;
+
+/* Which groups are considered. Each set holds the one before it. */
+typedef enum zp_mixing {
+    ZP_MIX_NONE,  /* GPUs of one class */
+    ZP_MIX_NODES, /* and whole nodes of several classes */
+    ZP_MIX_ALL    /* any counts */
+} zp_mixing;
+
+typedef struct zp_groups {
+    zp_mixing mixing;
+    int n;
+    zp_group *items; /* smaller groups first */
+} zp_groups;
+
+/* Number of groups, as a double: it may be astronomical. */
+double zp_groups_count(const zp_problem *problem, zp_mixing mixing);
+
+/* In arena. */
+ZS_MUST_CHECK bool zp_groups_build(zp_groups *out, zs_arena *arena, const zp_problem *problem,
+                                   zp_mixing mixing, zs_error *err);
+
+#endif

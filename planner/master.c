@@ -1,0 +1,462 @@
+#include "planner/master.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Costs are stated in thousandths of a typical F, so that the solver's absolute tolerances (1e-7)
+ * mean the same at any speed of the GPUs. */
+static const double COST_SCALE = 1000;
+
+/* Phase 1 proves that there is no solution when its optimum is above this; its rows have small
+ * whole coefficients. */
+static const double INFEASIBLE_ABOVE = 1e-6;
+
+/* What the program is for: it decides objective and rows. */
+typedef enum goal {
+    TIME,          /* min sum t y */
+    INFEASIBILITY, /* phase 1: artificial columns cost 1, patterns nothing */
+    BLOCKS         /* max sum n y, without the cover row */
+} goal;
+
+typedef struct builder {
+    const zp_master *m;
+    const int *subset;
+    int n;
+    goal goal;
+    double unit_ms; /* cost = t / unit_ms */
+    double max_time_ms;
+    zp_program *program;
+    int *row_entries; /* entries per row, to leave out empty rows */
+} builder;
+
+/* Rows of the master before empty ones are dropped. */
+enum { ROW_COVER, ROW_FIRST, ROW_LAST, ROW_STAGES, ROW_FIRST_HALL, ROW_TIME, ROW_CLASSES };
+
+static const zp_pattern *pattern_of(const builder *b, int column)
+{
+    return &b->m->patterns->items[b->subset[column]];
+}
+
+static int max_in_flight(const zp_master *m)
+{
+    return zp_pattern_max_in_flight(m->problem, m->batching);
+}
+
+static int row_hall(const builder *b, int w)
+{
+    return ROW_CLASSES + b->m->problem->n_classes + w;
+}
+
+/* Coefficient of a pattern in a row; w is the row's number in flight where it is a Hall row. */
+static double coefficient(const builder *b, const zp_pattern *q, int row)
+{
+    const zp_master *m = b->m;
+    int n_classes = m->problem->n_classes, most = max_in_flight(m);
+    switch (row) {
+    case ROW_COVER:
+        /* sum_p n_p y_p >= L: every block is in a stage. */
+        return b->goal == BLOCKS ? 0 : q->n_blocks;
+    case ROW_FIRST:
+        return q->kind == ZP_FIRST;
+    case ROW_LAST:
+        return q->kind == ZP_LAST;
+    case ROW_STAGES:
+        /* min_stages <= sum_p y_p <= max_stages. */
+        return 1;
+    case ROW_FIRST_HALL:
+        /* sum_p y_p <= sum_{p first} W_p y_p: the first stage survives as many micro-batches in
+         * flight as there are stages; any number when W_p is the most there can be. */
+        if (q->kind != ZP_FIRST)
+            return 1;
+        return 1 - (q->in_flight >= most ? zp_pattern_max_stages(m->problem) : q->in_flight);
+    case ROW_TIME:
+        /* sum_p t_p y_p <= cutoff. */
+        return isfinite(b->max_time_ms) ? q->time_ms / b->unit_ms : 0;
+    default:
+        break;
+    }
+    if (row < ROW_CLASSES + n_classes)
+        /* sum_p c_pk y_p <= N_k: the GPUs of each class. */
+        return m->groups->items[q->group].counts[row - ROW_CLASSES];
+    /* sum_{p middle, W_p < w} y_p <= w - 2: middle stages that do not survive w in flight stand
+     * within the w - 2 places before the last stage. */
+    return q->kind == ZP_MIDDLE && q->in_flight < row - ROW_CLASSES - n_classes;
+}
+
+static void row_bounds(const builder *b, int row, double *min, double *max)
+{
+    const zp_problem *p = b->m->problem;
+    *min = -INFINITY;
+    *max = INFINITY;
+    switch (row) {
+    case ROW_COVER:
+        *min = p->n_blocks;
+        return;
+    case ROW_FIRST:
+    case ROW_LAST:
+        *min = *max = 1;
+        return;
+    case ROW_STAGES:
+        *min = p->min_stages > 2 ? p->min_stages : 2;
+        *max = zp_pattern_max_stages(p);
+        return;
+    case ROW_FIRST_HALL:
+        *max = 0;
+        return;
+    case ROW_TIME:
+        *max = b->max_time_ms / b->unit_ms;
+        return;
+    default:
+        break;
+    }
+    int k = row - ROW_CLASSES;
+    if (k < p->n_classes)
+        *max = p->classes[k].n_nodes * p->classes[k].gpus_per_node;
+    else
+        *max = k - p->n_classes - 2;
+}
+
+/* Hall rows for w = 3..most in flight, where a middle pattern survives w - 1 but not w: for other w
+ * the row of the next smaller such w says more. */
+static void mark_hall_rows(const builder *b, bool *used)
+{
+    int most = max_in_flight(b->m);
+    for (int w = 0; w <= most; w++)
+        used[w] = false;
+    for (int j = 0; j < b->n; j++) {
+        const zp_pattern *q = pattern_of(b, j);
+        if (q->kind == ZP_MIDDLE && q->in_flight + 1 >= 3 && q->in_flight < most)
+            used[q->in_flight + 1] = true;
+    }
+}
+
+/* Artificial columns of phase 1: one for each row that y = 0 does not satisfy. */
+static int n_artificial(const builder *b)
+{
+    return b->goal == INFEASIBILITY ? ROW_STAGES + 1 : 0;
+}
+
+static bool build_program(builder *b, zs_arena *arena, zs_error *err)
+{
+    const zp_master *m = b->m;
+    int most = max_in_flight(m), n_rows = row_hall(b, most) + 1;
+    int n_columns = b->n + n_artificial(b);
+    bool *hall = ZS_NEW(arena, bool, most + 1, err);
+    int *number = ZS_NEW(arena, int, n_rows, err);
+    int *rows = ZS_NEW(arena, int, n_rows, err);
+    zp_program *q = ZS_NEW(arena, zp_program, 1, err);
+    if (!hall || !number || !rows || !q)
+        return false;
+    mark_hall_rows(b, hall);
+    int64_t n_entries = 0;
+    for (int row = 0; row < n_rows; row++) {
+        int w = row - row_hall(b, 0);
+        number[row] = -1;
+        if (w >= 0 && !hall[w])
+            continue;
+        int64_t n = b->goal == INFEASIBILITY && row <= ROW_STAGES;
+        for (int j = 0; j < b->n; j++)
+            n += coefficient(b, pattern_of(b, j), row) != 0;
+        n_entries += n;
+        if (n > 0) {
+            rows[q->n_rows] = row;
+            number[row] = q->n_rows++;
+        }
+    }
+    q->n_columns = n_columns;
+    q->row_min = ZS_NEW(arena, double, q->n_rows, err);
+    q->row_max = ZS_NEW(arena, double, q->n_rows, err);
+    q->cost = ZS_NEW(arena, double, n_columns, err);
+    q->column_start = ZS_NEW(arena, int, n_columns + 1, err);
+    q->entry_row = ZS_NEW(arena, int, n_entries, err);
+    q->entry_value = ZS_NEW(arena, double, n_entries, err);
+    if (!q->row_min || !q->row_max || !q->cost || !q->column_start || !q->entry_row ||
+        !q->entry_value)
+        return false;
+    if (q->n_rows > ZP_PROGRAM_MAX_ROWS)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "%d rows in the integer program, expected at most %d",
+                       q->n_rows, ZP_PROGRAM_MAX_ROWS);
+    for (int i = 0; i < q->n_rows; i++)
+        row_bounds(b, rows[i], &q->row_min[i], &q->row_max[i]);
+    int e = 0;
+    for (int j = 0; j < b->n; j++) {
+        const zp_pattern *pattern = pattern_of(b, j);
+        q->column_start[j] = e;
+        for (int i = 0; i < q->n_rows; i++) {
+            double value = coefficient(b, pattern, rows[i]);
+            if (value != 0) {
+                q->entry_row[e] = i;
+                q->entry_value[e++] = value;
+            }
+        }
+        q->cost[j] = b->goal == TIME     ? pattern->time_ms / b->unit_ms
+                     : b->goal == BLOCKS ? -pattern->n_blocks
+                                         : 0;
+    }
+    for (int j = b->n; j < n_columns; j++) {
+        q->column_start[j] = e;
+        q->entry_row[e] = number[j - b->n];
+        q->entry_value[e++] = 1;
+        q->cost[j] = 1;
+    }
+    q->column_start[n_columns] = e;
+    b->program = q;
+    return true;
+}
+
+/* The bound that duals prove, whatever the solver says about them: for any d with the sign that the
+ * bounds of its row allow,
+ *     cost y >= sum_i d_i (d_i > 0 ? row_min_i : row_max_i) + sum_j (cost_j - d A_j) y_j,
+ * and the patterns' y_j sum to at most most_stages. Artificial columns have no such limit: their
+ * row's dual is cut so that they are not negative. Corrects duals; fills reduced (may be NULL). */
+static double dual_bound(const builder *b, double *duals, double *reduced)
+{
+    const zp_program *p = b->program;
+    double bound = 0, least = 0;
+    for (int j = b->n; j < p->n_columns; j++) {
+        double *d = &duals[p->entry_row[p->column_start[j]]];
+        *d = fmin(*d, p->cost[j]);
+    }
+    for (int i = 0; i < p->n_rows; i++) {
+        double side = duals[i] > 0 ? p->row_min[i] : p->row_max[i];
+        if (!isfinite(side))
+            duals[i] = 0;
+        else
+            bound += duals[i] * side;
+    }
+    for (int j = 0; j < b->n; j++) {
+        double r = p->cost[j];
+        for (int e = p->column_start[j]; e < p->column_start[j + 1]; e++)
+            r -= duals[p->entry_row[e]] * p->entry_value[e];
+        if (reduced)
+            reduced[j] = r;
+        least = fmin(least, r);
+    }
+    return bound + zp_pattern_max_stages(b->m->problem) * least;
+}
+
+static bool answer_open(zp_answer *answer, zs_arena *arena, const zp_program *p, zs_error *err)
+{
+    *answer = (zp_answer){.values = ZS_NEW(arena, double, p->n_columns, err),
+                          .duals = ZS_NEW(arena, double, p->n_rows, err)};
+    return answer->values && answer->duals;
+}
+
+/* Is there provably no solution of the relaxation? */
+static bool prove_infeasible(bool *proven, zs_arena *arena, const builder *of, zs_error *err)
+{
+    builder b = *of;
+    zp_answer answer;
+    b.goal = INFEASIBILITY;
+    *proven = false;
+    if (!build_program(&b, arena, err) || !answer_open(&answer, arena, b.program, err))
+        return false;
+    for (int setting = 0; setting < b.m->solver->n_settings && !*proven; setting++) {
+        if (!b.m->solver->solve_linear(&answer, b.program, setting, b.m->deadline, err))
+            return false;
+        if (answer.status == ZP_STOPPED)
+            return true;
+        if (answer.status == ZP_OPTIMAL)
+            *proven = dual_bound(&b, answer.duals, NULL) > INFEASIBLE_ABOVE;
+    }
+    return true;
+}
+
+/* Solves b->program until its duals prove what the solver claims; *bound is the best bound proven
+ * and reduced belongs to it. */
+static bool solve_relaxation(zp_status *status, double *bound, double *reduced, zs_arena *arena,
+                             builder *b, zs_error *err)
+{
+    zp_answer answer;
+    const zp_program *p = b->program;
+    double *trial = ZS_NEW(arena, double, b->n, err);
+    if (!trial || !answer_open(&answer, arena, p, err))
+        return false;
+    /* Duals of zero prove a bound as well. */
+    *bound = dual_bound(b, answer.duals, reduced);
+    *status = ZP_OPTIMAL;
+    for (int setting = 0; setting < b->m->solver->n_settings; setting++) {
+        if (!b->m->solver->solve_linear(&answer, p, setting, b->m->deadline, err))
+            return false;
+        if (answer.status == ZP_STOPPED) {
+            *status = ZP_STOPPED;
+            return true;
+        }
+        if (answer.status == ZP_OPTIMAL) {
+            double claimed = 0, proven = dual_bound(b, answer.duals, trial);
+            for (int j = 0; j < p->n_columns; j++)
+                claimed += p->cost[j] * answer.values[j];
+            if (proven > *bound) {
+                *bound = proven;
+                for (int j = 0; j < b->n; j++)
+                    reduced[j] = trial[j];
+            }
+            if (fabs(claimed - proven) <= 1e-6 * (1 + fabs(claimed)))
+                return true;
+        } else {
+            bool proven;
+            if (!prove_infeasible(&proven, arena, b, err))
+                return false;
+            if (proven) {
+                *status = ZP_NO_SOLUTION;
+                return true;
+            }
+        }
+    }
+    return true;
+}
+
+static builder builder_of(const zp_master *m, const int *subset, int n, goal aim)
+{
+    builder b = {.m = m, .subset = subset, .n = n, .goal = aim, .max_time_ms = INFINITY};
+    double most_ms = 0;
+    for (int j = 0; j < n; j++)
+        most_ms = fmax(most_ms, pattern_of(&b, j)->time_ms);
+    b.unit_ms = most_ms > 0 ? most_ms / COST_SCALE : 1;
+    return b;
+}
+
+/* A program without patterns of a kind has no solution; solvers are not asked. */
+static bool has_kinds(const builder *b)
+{
+    bool first = false, last = false;
+    for (int j = 0; j < b->n; j++) {
+        first = first || pattern_of(b, j)->kind == ZP_FIRST;
+        last = last || pattern_of(b, j)->kind == ZP_LAST;
+    }
+    return first && last;
+}
+
+bool zp_master_relax(zp_relaxation *out, zs_arena *arena, const zp_master *m, const int *subset,
+                     int n, zs_error *err)
+{
+    builder b = builder_of(m, subset, n, TIME);
+    zp_relaxation r = {.status = ZP_NO_SOLUTION, .bound_ms = INFINITY};
+    if (has_kinds(&b)) {
+        r.reduced_ms = ZS_NEW(arena, double, n, err);
+        if (!r.reduced_ms || !build_program(&b, arena, err) ||
+            !solve_relaxation(&r.status, &r.bound_ms, r.reduced_ms, arena, &b, err))
+            return false;
+        r.bound_ms = r.status == ZP_NO_SOLUTION ? INFINITY : r.bound_ms * b.unit_ms;
+        for (int j = 0; j < n; j++)
+            r.reduced_ms[j] *= b.unit_ms;
+    }
+    *out = r;
+    return true;
+}
+
+bool zp_master_most_blocks(double *n_blocks, zs_arena *arena, const zp_master *m, const int *subset,
+                           int n, zs_error *err)
+{
+    builder b = builder_of(m, subset, n, BLOCKS);
+    double bound = 0, *reduced = ZS_NEW(arena, double, n, err);
+    zp_status status = ZP_NO_SOLUTION;
+    if (!reduced)
+        return false;
+    if (has_kinds(&b) && (!build_program(&b, arena, err) ||
+                          !solve_relaxation(&status, &bound, reduced, arena, &b, err)))
+        return false;
+    *n_blocks = status == ZP_NO_SOLUTION ? 0 : -bound;
+    return true;
+}
+
+/* The rows with y in whole numbers. */
+static bool holds(const builder *b, const int *y)
+{
+    const zp_program *p = b->program;
+    double unit = 1e-7 * (1 + fabs(b->max_time_ms / b->unit_ms));
+    for (int i = 0; i < p->n_rows; i++) {
+        double sum = 0;
+        for (int j = 0; j < p->n_columns; j++)
+            for (int e = p->column_start[j]; y[j] && e < p->column_start[j + 1]; e++)
+                if (p->entry_row[e] == i)
+                    sum += p->entry_value[e] * y[j];
+        /* Only the row of times has coefficients that are not whole. */
+        double slack = isfinite(b->max_time_ms) ? unit : 0;
+        if (sum < p->row_min[i] - fmin(slack, 0.5) || sum > p->row_max[i] + fmin(slack, 0.5))
+            return false;
+    }
+    return true;
+}
+
+static int compare_stages(const zp_pattern *a, const zp_pattern *b)
+{
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    return a->in_flight > b->in_flight ? -1 : a->in_flight < b->in_flight;
+}
+
+/* Takes the solver's values as whole numbers if they are and the rows hold. */
+static bool take_values(bool *taken, zp_selection *out, zs_arena *arena, const builder *b,
+                        const zp_answer *answer, zs_error *err)
+{
+    int *y = ZS_NEW(arena, int, b->n, err);
+    int most = zp_pattern_max_stages(b->m->problem), n_stages = 0;
+    int *chosen = ZS_NEW(arena, int, most, err);
+    if (!y || !chosen)
+        return false;
+    double time_ms = 0;
+    *taken = false;
+    for (int j = 0; j < b->n; j++) {
+        double value = answer->values[j];
+        y[j] = (int)lround(value);
+        if (fabs(value - y[j]) > 1e-5 || y[j] < 0 || n_stages + y[j] > most)
+            return true;
+        for (int i = 0; i < y[j]; i++)
+            chosen[n_stages++] = b->subset[j];
+        time_ms += y[j] * pattern_of(b, j)->time_ms;
+    }
+    if (!holds(b, y))
+        return true;
+    /* Few stages: insertion sort, stable. */
+    const zp_pattern *patterns = b->m->patterns->items;
+    for (int i = 1; i < n_stages; i++)
+        for (int k = i; k > 0 && compare_stages(&patterns[chosen[k]], &patterns[chosen[k - 1]]) < 0;
+             k--) {
+            int swap = chosen[k];
+            chosen[k] = chosen[k - 1];
+            chosen[k - 1] = swap;
+        }
+    out->time_ms = time_ms;
+    out->n_stages = n_stages;
+    out->chosen = chosen;
+    *taken = true;
+    return true;
+}
+
+bool zp_master_select(zp_selection *out, zs_arena *arena, const zp_master *m, const int *subset,
+                      int n, double max_time_ms, int64_t max_nodes, zs_error *err)
+{
+    builder b = builder_of(m, subset, n, TIME);
+    zp_selection s = {.status = ZP_NO_SOLUTION, .time_ms = INFINITY, .bound_ms = -INFINITY};
+    zp_answer answer;
+    b.max_time_ms = max_time_ms;
+    if (!has_kinds(&b)) {
+        *out = s;
+        return true;
+    }
+    if (!build_program(&b, arena, err) || !answer_open(&answer, arena, b.program, err))
+        return false;
+    int n_denials = 0;
+    bool settled = false;
+    for (int setting = 0; setting < m->solver->n_settings && !settled; setting++) {
+        bool taken = false;
+        if (!m->solver->solve_integer(&answer, b.program, setting, max_nodes, m->deadline, err) ||
+            (answer.has_values && !take_values(&taken, &s, arena, &b, &answer, err)))
+            return false;
+        s.n_nodes += answer.n_nodes;
+        s.status = answer.status;
+        if (answer.status == ZP_STOPPED)
+            s.bound_ms = answer.bound * b.unit_ms;
+        /* A denial counts when a second way of solving gives the same. */
+        n_denials += answer.status == ZP_NO_SOLUTION;
+        settled =
+            answer.status == ZP_STOPPED || (answer.status == ZP_OPTIMAL && taken) || n_denials == 2;
+    }
+    if (!settled)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME,
+                       "%s gives no answer that holds for %d patterns in %d rows", m->solver->name,
+                       n, b.program->n_rows);
+    *out = s;
+    return true;
+}
