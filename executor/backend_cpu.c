@@ -17,6 +17,9 @@ struct zx_cpu_allocation {
 
 enum { CACHE_LINE_BYTES = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
+/* Starting and joining threads takes 2 to 20 us, a loop a few elements per ns. */
+enum { WORK_PER_THREAD = 16384 };
+
 static int default_n_threads(void)
 {
 #if HAVE_OPENMP
@@ -36,6 +39,7 @@ static bool cpu_open(zx_backend **out, int device, int n_threads, zs_error *err)
         return ZS_FAIL(err, ZS_ERR_RUNTIME, "cpu backend: out of memory");
     cpu->base.ops = &zx_backend_cpu;
     cpu->n_threads = n_threads > 0 ? n_threads : default_n_threads();
+    cpu->work_per_thread = WORK_PER_THREAD;
     zx_cpu_gemm_open();
     *out = &cpu->base;
     return true;
@@ -63,7 +67,7 @@ static void cpu_close(zx_backend **backend)
 
 static bool cpu_zero(zx_backend *b, void *device, int64_t size_bytes, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, size_bytes / (int64_t)sizeof(zx_real));
     (void)err;
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
     for (int part = 0; part < n_threads; part++) {

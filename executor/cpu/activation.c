@@ -90,7 +90,7 @@ static const loops table[ZM_N_ACTIVATIONS] = {
 bool zx_cpu_activation_forward(zx_backend *b, zx_real *out, const zx_real *x, zm_activation kind,
                                int64_t n, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n);
     (void)err;
     assert(kind >= 0 && kind < ZM_N_ACTIVATIONS);
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
@@ -104,7 +104,7 @@ bool zx_cpu_activation_forward(zx_backend *b, zx_real *out, const zx_real *x, zm
 bool zx_cpu_activation_backward(zx_backend *b, zx_real *dx, const zx_real *dout, const zx_real *x,
                                 zm_activation kind, int64_t n, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n);
     (void)err;
     assert(kind >= 0 && kind < ZM_N_ACTIVATIONS);
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)

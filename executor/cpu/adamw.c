@@ -31,7 +31,7 @@ static ZX_CLONES void update_range(zx_real *restrict params, zx_real *restrict m
 bool zx_cpu_adamw(zx_backend *b, zx_real *params, zx_real *m, zx_real *v, const zx_real *grads,
                   int64_t n, const zx_adamw *options, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n);
     const double correction1 = 1 - pow(options->beta1, (double)options->step);
     const double correction2 = 1 - pow(options->beta2, (double)options->step);
     const factors f = {

@@ -107,7 +107,7 @@ bool zx_cpu_attention_forward(zx_backend *b, zx_real *out, zx_real *lse, const z
                               int T, int C, int n_heads, zs_error *err)
 {
     zx_cpu *cpu = (zx_cpu *)b;
-    const int n_threads = cpu->n_threads;
+    const int n_threads = zx_cpu_threads(b, (int64_t)B * T * T * C / ZX_GEMM_SPEED);
     const int64_t n_items = (int64_t)B * n_heads;
     const int64_t per_thread = scratch_elements(T);
     void *scratch;
@@ -184,7 +184,7 @@ bool zx_cpu_attention_backward(zx_backend *b, zx_real *dqkv, const zx_real *dout
                                int T, int C, int n_heads, zs_error *err)
 {
     zx_cpu *cpu = (zx_cpu *)b;
-    const int n_threads = cpu->n_threads;
+    const int n_threads = zx_cpu_threads(b, (int64_t)B * T * T * C / ZX_GEMM_SPEED);
     const int64_t n_items = (int64_t)B * n_heads;
     const int64_t per_thread = scratch_elements(T);
     void *scratch;

@@ -65,7 +65,7 @@ static ZX_CLONES double loss_of_rows(zx_real *logits, const int32_t *targets, in
 bool zx_cpu_cross_entropy(zx_backend *b, double *loss_sum, zx_real *logits, const int32_t *targets,
                           int64_t n, int V, double scale, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n * V);
     double partial[N_PARTS];
     (void)err;
 #pragma omp parallel for schedule(static) num_threads(n_threads) if (n_threads > 1)

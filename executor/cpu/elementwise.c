@@ -11,7 +11,7 @@ static ZX_CLONES void add_range(zx_real *out, const zx_real *x, const zx_real *y
 bool zx_cpu_add(zx_backend *b, zx_real *out, const zx_real *x, const zx_real *y, int64_t n,
                 zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n);
     (void)err;
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
     for (int part = 0; part < n_threads; part++) {

@@ -11,7 +11,7 @@ bool zx_cpu_embedding_forward(zx_backend *b, zx_real *out, const int32_t *tokens
                               const zx_real *wte, const zx_real *wpe, int B, int T, int C,
                               zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, (int64_t)B * T * C);
     const int64_t n = (int64_t)B * T;
     (void)err;
 #pragma omp parallel for schedule(static) num_threads(n_threads) if (n_threads > 1)
@@ -25,7 +25,7 @@ bool zx_cpu_embedding_forward(zx_backend *b, zx_real *out, const int32_t *tokens
 bool zx_cpu_embedding_backward(zx_backend *b, zx_real *dwte, zx_real *dwpe, const int32_t *tokens,
                                const zx_real *dout, int B, int T, int C, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, (int64_t)B * T * C);
     const int64_t n = (int64_t)B * T;
     (void)err;
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)

@@ -13,6 +13,7 @@ typedef struct zx_cpu_allocation zx_cpu_allocation;
 typedef struct zx_cpu {
     zx_backend base;
     int n_threads;
+    int64_t work_per_thread; /* below it a second thread does not pay; tests set it to 1 */
     zx_cpu_allocation *allocations;
     int64_t allocated_bytes;
     int64_t peak_bytes;
@@ -27,6 +28,16 @@ typedef struct zx_cpu {
 #else
 #define ZX_CLONES
 #endif
+
+/* Threads for a call of that many element operations: by sizes alone, so that equal calls stay
+ * equal.
+ */
+static inline int zx_cpu_threads(const zx_backend *b, int64_t work)
+{
+    const zx_cpu *cpu = (const zx_cpu *)b;
+    const int64_t useful = work / cpu->work_per_thread;
+    return useful >= cpu->n_threads ? cpu->n_threads : useful > 1 ? (int)useful : 1;
+}
 
 /* Part `part` of [0, n) cut into n_parts with boundaries at multiples of `multiple`. */
 typedef struct zx_range {
@@ -61,6 +72,9 @@ typedef struct zx_tile {
     zx_range rows;
     zx_range cols;
 } zx_tile;
+
+/* Work of a product: so many multiply-adds take the time of one step of an elementwise loop. */
+enum { ZX_GEMM_SPEED = 16 };
 
 /* Tiles are as square as n_threads allows: less of the factors is read twice. */
 zx_tile zx_cpu_tile(int64_t m, int64_t n, int n_threads, int tile);

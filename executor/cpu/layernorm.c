@@ -43,7 +43,7 @@ bool zx_cpu_layernorm_forward(zx_backend *b, zx_real *out, zx_real *mean, zx_rea
                               const zx_real *x, const zx_real *weight, const zx_real *bias,
                               int64_t n, int C, double eps, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n * C);
     (void)err;
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
     for (int part = 0; part < n_threads; part++) {
@@ -131,7 +131,7 @@ bool zx_cpu_layernorm_backward(zx_backend *b, zx_real *dx, zx_real *dweight, zx_
                                const zx_real *weight, const zx_real *mean, const zx_real *rstd,
                                int64_t n, int C, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n * C);
     (void)err;
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
     for (int part = 0; part < n_threads; part++) {

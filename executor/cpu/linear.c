@@ -29,7 +29,7 @@ bool zx_cpu_linear_forward(zx_backend *b, zx_real *out, const zx_real *x, const 
                            const zx_real *bias, const zx_real *residual, int64_t n, int n_in,
                            int n_out, bool input_major, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n * n_in * n_out / ZX_GEMM_SPEED);
     const int64_t ldw = input_major ? n_out : n_in;
     (void)err;
     if (n == 0)
@@ -79,7 +79,7 @@ bool zx_cpu_linear_backward(zx_backend *b, zx_real *dx, zx_real *dweight, zx_rea
                             int n_in, int n_out, bool input_major, bool accumulate_dx,
                             zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n * n_in * n_out / ZX_GEMM_SPEED);
     const int64_t ldw = input_major ? n_out : n_in;
     (void)err;
     if (n == 0)

@@ -14,7 +14,7 @@ static ZX_CLONES double sum_range(const zx_real *x, int64_t first, int64_t end)
 
 bool zx_cpu_sum_of_squares(zx_backend *b, double *sum, const zx_real *x, int64_t n, zs_error *err)
 {
-    const int n_threads = ((const zx_cpu *)b)->n_threads;
+    const int n_threads = zx_cpu_threads(b, n);
     double partial[N_PARTS];
     (void)err;
 #pragma omp parallel for schedule(static) num_threads(n_threads) if (n_threads > 1)

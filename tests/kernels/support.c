@@ -1,5 +1,6 @@
 #include "tests/kernels/support.h"
 
+#include "executor/cpu/kernels.h"
 #include "shared/rng.h"
 
 #include <math.h>
@@ -13,6 +14,8 @@ zx_backend *support_open(int n_threads)
         fprintf(stderr, "%s\n", err.message);
         exit(1);
     }
+    /* Sizes here are small; every thread is to have its part. */
+    ((zx_cpu *)b)->work_per_thread = 1;
     return b;
 }
 
