@@ -1,5 +1,6 @@
 #include "planner/place.h"
 #include "planner/recheck.h"
+#include "planner/solver.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -259,7 +260,7 @@ static bool certify(zs_plan *plan, zs_arena *arena, const zp_built *built,
         .lower_bound_ms = bound_ms,
         .gap = gap,
         .searched = describe_search(arena, &built->problem, err),
-        .solver = "GLPK",
+        .solver = zp_solver_glpk.name,
         .n_solves = solution->n_solves,
         .n_nodes = solution->n_nodes,
     };

@@ -7,7 +7,7 @@
 
 enum { BAR_WIDTH = 40, TEXT_SIZE = 32 };
 
-/* Ranks of a stage that are alike: same node, GPU type, samples, and shard within a parameter. */
+/* Neighbouring ranks of a stage that are alike: GPU type, samples, shard; and node where asked. */
 typedef struct rank_group {
     int first, end;   /* ranks of the stage */
     int first_global; /* rank number of the first */
@@ -18,18 +18,22 @@ static const zs_device *device_of(const zs_plan *plan, const zs_plan_rank *rank)
     return &plan->cluster.nodes[rank->node].devices[rank->gpu];
 }
 
-static bool alike(const zs_plan *plan, const zs_plan_rank *a, const zs_plan_rank *b)
+static bool alike(const zs_plan *plan, const zs_plan_stage *stage, const zs_plan_rank *a,
+                  const zs_plan_rank *b)
 {
+    /* Shards that print alike: whole parameters never divide exactly. */
+    const int64_t slack = 1 + stage->n_params / 1000;
     const int64_t difference = a->shard.count - b->shard.count;
-    return a->node == b->node && a->samples == b->samples && difference >= -1 && difference <= 1 &&
+    return a->samples == b->samples && difference >= -slack && difference <= slack &&
            strcmp(device_of(plan, a)->type, device_of(plan, b)->type) == 0;
 }
 
-static rank_group next_group(const zs_plan *plan, int stage, int first)
+static rank_group next_group(const zs_plan *plan, int stage, int first, bool by_node)
 {
     const zs_plan_stage *s = &plan->stages[stage];
     rank_group group = {first, first + 1, zs_plan_first_rank(plan, stage) + first};
-    while (group.end < s->n_ranks && alike(plan, &s->ranks[first], &s->ranks[group.end]))
+    while (group.end < s->n_ranks && alike(plan, s, &s->ranks[first], &s->ranks[group.end]) &&
+           (!by_node || s->ranks[group.end].node == s->ranks[first].node))
         group.end++;
     return group;
 }
@@ -61,7 +65,8 @@ static void print_micro_batches(FILE *out, const zs_plan *plan)
     int n_largest = 0;
     while (n_largest < plan->n_micro_batches && plan->micro_batches[n_largest] == largest)
         n_largest++;
-    fprintf(out, "%d micro-batches: %d of %d", plan->n_micro_batches, n_largest, largest);
+    fprintf(out, "%d micro-batch%s: %d of %d", plan->n_micro_batches,
+            plan->n_micro_batches == 1 ? "" : "es", n_largest, largest);
     const int last = plan->micro_batches[plan->n_micro_batches - 1];
     if (n_largest < plan->n_micro_batches)
         fprintf(out, ", then down to %d", last);
@@ -106,7 +111,7 @@ static void print_stages(FILE *out, const zs_plan *plan)
     for (int s = 0; s < plan->n_stages; s++) {
         const zs_plan_stage *stage = &plan->stages[s];
         for (int first = 0; first < stage->n_ranks;) {
-            const rank_group group = next_group(plan, s, first);
+            const rank_group group = next_group(plan, s, first, true);
             const zs_plan_rank *rank = &stage->ranks[first];
             char blocks[TEXT_SIZE] = "", gpus[TEXT_SIZE];
             if (first == 0)
@@ -159,7 +164,7 @@ static void print_memory(FILE *out, const zs_plan *plan, const zp_recheck *reche
     for (int s = 0; s < plan->n_stages; s++) {
         const zs_plan_stage *stage = &plan->stages[s];
         for (int first = 0; first < stage->n_ranks;) {
-            const rank_group group = next_group(plan, s, first);
+            const rank_group group = next_group(plan, s, first, false);
             const zs_memory *memory = &recheck->memory[group.first_global];
             const zs_device *device = device_of(plan, &stage->ranks[first]);
             char need[TEXT_SIZE], have[TEXT_SIZE];
@@ -212,7 +217,7 @@ static void print_why(FILE *out, const zs_plan *plan, const zp_recheck *recheck)
         const zp_stage *members = &recheck->stages[s];
         const zp_kind kind = zp_problem_kind(s, plan->n_stages);
         for (int first = 0; first < stage->n_ranks;) {
-            const rank_group group = next_group(plan, s, first);
+            const rank_group group = next_group(plan, s, first, false);
             const int b = stage->ranks[first].samples;
             const zp_class *class = &recheck->built.problem.classes[members->members[first].class];
             const double now_ms = recheck->cost.stages[s].member_ms[first];
@@ -257,7 +262,7 @@ static void print_warnings(FILE *out, const zs_plan *plan, const zp_recheck *rec
     for (int s = 0; s < plan->n_stages; s++) {
         const zs_plan_stage *stage = &plan->stages[s];
         for (int first = 0; first < stage->n_ranks;) {
-            const rank_group group = next_group(plan, s, first);
+            const rank_group group = next_group(plan, s, first, false);
             const int b = stage->ranks[first].samples;
             const int class = recheck->stages[s].members[first].class;
             const zp_layer_times *times = &recheck->built.classes[class].times;
@@ -285,8 +290,9 @@ void zp_report_print(FILE *out, const zs_plan *plan, const zp_recheck *recheck)
 void zp_report_print_summary(FILE *out, const zs_plan *plan)
 {
     char step[TEXT_SIZE];
-    fprintf(out, "%d stage%s, %d of %d GPUs, %d micro-batches of %d, step %s, %s, gap %.2f %%\n",
+    fprintf(out, "%d stage%s, %d of %d GPUs, %d micro-batch%s of %d, step %s, %s, gap %.2f %%\n",
             plan->n_stages, plan->n_stages == 1 ? "" : "s", zs_plan_n_ranks(plan),
-            zs_cluster_n_devices(&plan->cluster), plan->n_micro_batches, plan->micro_batches[0],
+            zs_cluster_n_devices(&plan->cluster), plan->n_micro_batches,
+            plan->n_micro_batches == 1 ? "" : "es", plan->micro_batches[0],
             print_ms(step, plan->step_ms), plan->certificate.status, 100 * plan->certificate.gap);
 }

@@ -222,8 +222,11 @@ static bool solve_integer(zp_answer *answer, const zp_program *program, int sett
     return guarded(solve_integer_body, &c, err);
 }
 
+#define TEXT_OF(macro) TEXT(macro)
+#define TEXT(token) #token
+
 const zp_solver zp_solver_glpk = {
-    .name = "GLPK",
+    .name = "GLPK " TEXT_OF(GLP_MAJOR_VERSION) "." TEXT_OF(GLP_MINOR_VERSION),
     .n_settings = N_SETTINGS,
     .solve_linear = solve_linear,
     .solve_integer = solve_integer,

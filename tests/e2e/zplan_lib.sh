@@ -1,7 +1,7 @@
 # Helpers of the zplan scripts; sourced first, with the script's arguments: ZPLAN SOURCE_ROOT.
 # Everything runs in an empty folder that is removed at the end.
 set -u
-zplan=$1
+zplan=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 source_root=$2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
