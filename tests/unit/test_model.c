@@ -265,6 +265,37 @@ static void check_faults(void)
     BREAKS(m.activation = ZM_RELU, "activation");
 }
 
+/* The largest model that passes: its bytes of state, at 16 per parameter, and its last name fit. */
+static void check_largest(void)
+{
+    zm_model m;
+    CHECK(zm_model_load(&m, arena, "llama-7b", &err), "%s", err.message);
+    m.n_blocks = 1 << 14;
+    m.n_channels = 1 << 18;
+    m.n_heads = m.n_kv_heads = 1 << 17;
+    m.n_ffn = 1 << 20;
+    m.n_vocab = m.n_positions = 1 << 24;
+    for (int family = 0; family < ZM_N_FAMILIES; family++) {
+        m.family = (zm_family)family;
+        m.activation = m.family == ZM_LLAMA ? ZM_SILU : ZM_RELU;
+        m.rope_theta = m.family == ZM_LLAMA ? 1e4 : 0;
+        CHECK(zm_model_check(&m, &err), "%s", err.message);
+        /* Attention 4 C^2, MLP 3 or 2 C F; embedding, head and (not LLaMA) positions. */
+        const bool llama = m.family == ZM_LLAMA;
+        const double expected =
+            16384.0 * (4 * 0x1p36 + (llama ? 3 : 2) * 0x1p38) + (llama ? 2 : 3) * 0x1p42;
+        const int64_t n_params = zm_model_n_params(&m);
+        CHECK(n_params < INT64_MAX / 16, "%" PRId64, n_params);
+        CHECK_NEAR((double)n_params, expected, 1e-5);
+        zm_tensor tensors[ZM_MAX_TENSORS];
+        int n = zm_layer_tensors(tensors, &m, m.n_blocks);
+        for (int i = 0; i < n; i++)
+            CHECK(strstr(tensors[i].name, ".16383.") &&
+                      (strstr(tensors[i].name, ".weight") || strstr(tensors[i].name, ".bias")),
+                  "%s", tensors[i].name);
+    }
+}
+
 int main(int argc, char **argv)
 {
     golden = argc > 1 ? argv[1] : "tests/golden";
@@ -277,6 +308,7 @@ int main(int argc, char **argv)
     check_normal_form();
     check_seq_len();
     check_faults();
+    check_largest();
     zs_arena_close(&arena);
     return check_done();
 }
