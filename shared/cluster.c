@@ -2,10 +2,14 @@
 
 #include "shared/cluster_nodes.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+/* 1 PiB, far above any device; keeps sums of memory terms inside 63 bits. */
+static const int64_t max_memory_bytes = INT64_C(1) << 50;
 
 static const char *const cluster_keys[] = {"format", "version", "name", "nodes"};
 static const char *const node_keys[] = {"name",          "count",
@@ -78,8 +82,9 @@ static bool parse_device(zs_device *out, int *count, zs_arena *arena, const zs_j
         return zs_json_fail(zs_json_find(object, "compute_capability"), err,
                             "%d, expected ten times the version: 80 for 8.0", (int)capability);
     device.compute_capability = (int)capability;
-    if (device.memory_bytes < 1)
-        return zs_json_fail(object, err, "memory is 0 bytes, expected more");
+    if (device.memory_bytes < 1 || device.memory_bytes > max_memory_bytes)
+        return zs_json_fail(object, err, "memory is %" PRId64 " bytes, expected 1 to %" PRId64,
+                            device.memory_bytes, max_memory_bytes);
     if (*count > 1 && (device.uuid || device.pci_bus_id))
         return zs_json_fail(object, err, "count is %d with a %s, which only one device can have",
                             *count, device.uuid ? "uuid" : "pci_bus_id");

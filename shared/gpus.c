@@ -1,9 +1,10 @@
 #include "shared/gpus.h"
 
+#include "shared/options.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 const char *const zs_precision_names[ZS_N_PRECISIONS] = {"fp32", "bf16"};
 
@@ -139,30 +140,6 @@ const zs_gpu *zs_gpus_all(int *n)
     return gpus;
 }
 
-/* Edit distance (Levenshtein) of two folded keys. */
-static int distance(const char *a, const char *b)
-{
-    const int n_a = (int)strlen(a), n_b = (int)strlen(b);
-    int row[KEY_SIZE + 1];
-    for (int j = 0; j <= n_b; j++)
-        row[j] = j;
-    for (int i = 1; i <= n_a; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= n_b; j++) {
-            const int up = row[j];
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            if (up + 1 < best)
-                best = up + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-            diagonal = up;
-        }
-    }
-    return row[n_b];
-}
-
 static void append(char *text, size_t size, const char *word, const char *separator)
 {
     const size_t n = strlen(text);
@@ -172,29 +149,23 @@ static void append(char *text, size_t size, const char *word, const char *separa
 bool zs_gpus_fail_unknown(const char *type, zs_error *err)
 {
     char key[KEY_SIZE], known[512] = "", sizes[64] = "";
+    const char *names[N_GPUS];
     const bool fits = fold(key, type);
-    int nearest = -1, least = 3; /* more than two edits is no misprint */
     for (int i = 0; i < N_GPUS; i++) {
-        char family[KEY_SIZE], whole[KEY_SIZE];
+        char family[KEY_SIZE];
+        names[i] = gpus[i].type;
         append(known, sizeof known, gpus[i].type, ", ");
-        if (!fits)
-            continue;
         fold_family(family, &gpus[i]);
-        fold(whole, gpus[i].type);
-        if (strcmp(key, family) == 0)
+        if (fits && strcmp(key, family) == 0)
             append(sizes, sizeof sizes, gpus[i].type, " or ");
-        const int edits = distance(key, whole);
-        if (edits < least) {
-            least = edits;
-            nearest = i;
-        }
     }
     if (sizes[0])
         return ZS_FAIL(err, ZS_ERR_INPUT, "GPU type \"%s\" has several sizes, write %s", type,
                        sizes);
-    if (nearest >= 0)
+    const char *nearest = fits ? zs_options_nearest(type, names, N_GPUS) : NULL;
+    if (nearest)
         return ZS_FAIL(err, ZS_ERR_INPUT,
-                       "unknown GPU type \"%.64s\", did you mean \"%s\"? known: %s", type,
-                       gpus[nearest].type, known);
+                       "unknown GPU type \"%.64s\", did you mean \"%s\"? known: %s", type, nearest,
+                       known);
     return ZS_FAIL(err, ZS_ERR_INPUT, "unknown GPU type \"%.64s\"; known: %s", type, known);
 }

@@ -76,6 +76,16 @@ static bool parse_int(int *out, const zs_json *object, const char *key, int min,
     return true;
 }
 
+static bool parse_memory(int64_t *out, const zs_json *object, const char *stem, zs_error *err)
+{
+    if (!zs_json_opt_bytes(out, object, stem, err))
+        return false;
+    if (*out > max_memory_bytes)
+        return zs_json_fail(object, err, "%s of %" PRId64 " bytes, expected at most %" PRId64, stem,
+                            *out, max_memory_bytes);
+    return true;
+}
+
 bool zs_job_parse(zs_job *job, const char **cluster, const char **model, const char **profile,
                   const zs_json *object, zs_error *err)
 {
@@ -97,8 +107,8 @@ bool zs_job_parse(zs_job *job, const char **cluster, const char **model, const c
         !parse_int(&parsed.n_stages, object, "n_stages", 0, MAX_STAGES, err) ||
         !parse_int(&parsed.max_micro_batch, object, "max_micro_batch", 0, MAX_BATCH, err) ||
         !parse_int(&parsed.max_gpus_per_stage, object, "max_gpus_per_stage", 0, MAX_GPUS, err) ||
-        !zs_json_opt_bytes(&parsed.context_bytes, object, "context", err) ||
-        !zs_json_opt_bytes(&parsed.reserve_bytes, object, "reserve", err) ||
+        !parse_memory(&parsed.context_bytes, object, "context", err) ||
+        !parse_memory(&parsed.reserve_bytes, object, "reserve", err) ||
         !zs_json_opt_double(&parsed.overlap_zero, object, "overlap_zero", 0, 1, err) ||
         !zs_json_opt_double(&parsed.overlap_send, object, "overlap_send", 0, 1, err))
         return false;

@@ -109,6 +109,8 @@ static void test_memory_units(void)
                 ZS_ERR_INPUT, "$.nodes[0].devices[0].memory");
     CHECK_FAILS(parse_node(&c, "\"devices\": [{\"type\": \"T4\", \"memory\": \"0GiB\"}]", &err),
                 &err, ZS_ERR_INPUT, "memory is 0");
+    CHECK_FAILS(parse_node(&c, "\"devices\": [{\"type\": \"T4\", \"memory\": \"2PiB\"}]", &err),
+                &err, ZS_ERR_INPUT, "memory is 2251799813685248 bytes");
     CHECK_FAILS(parse_node(&c,
                            "\"devices\": [{\"type\": \"T4\", \"memory_bytes\": 9007199254740993}]",
                            &err),

@@ -75,6 +75,7 @@ static void test_refusals(void)
         {"\"zero_stages\": [1, 1]", "$.zero_stages[1]: 1 is listed twice"},
         {"\"recompute\": true", "job.json: $.recompute"},
         {"\"context\": 1073741824", "job.json: $.context"},
+        {"\"reserve\": \"2PiB\"", "reserve of 2251799813685248 bytes"},
         {"\"overlap_zero\": 1.5", "job.json: $.overlap_zero"},
         {"\"overlap_send\": -0.1", "job.json: $.overlap_send"},
         {"\"n_stages\": -1", "job.json: $.n_stages"},
