@@ -491,8 +491,12 @@ static bool read_bytes(int64_t *out, const zs_json *object, const char *stem, bo
     if (as_number)
         return zs_json_int(out, as_number, 0, INT64_MAX, err);
     zs_error cause;
-    if (as_text && !zs_units_parse_bytes(out, as_text->string, &cause))
+    int64_t bytes = *out;
+    if (as_text && !zs_units_parse_bytes(&bytes, as_text->string, &cause))
         return zs_json_fail(as_text, err, "%s", cause.message);
+    if (as_text && bytes > MAX_EXACT) /* could not be written as a number again */
+        return zs_json_fail(as_text, err, "\"%.60s\" is beyond 2^53 - 1 bytes", as_text->string);
+    *out = bytes;
     return true;
 }
 

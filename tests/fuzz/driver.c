@@ -14,7 +14,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LIMIT_S = 20, MAX_FILES = 256, MAX_INPUT_BYTES = 64 * 1024, MAX_CUT_BYTES = 1024 };
+enum {
+    LIMIT_S = 20,
+    LONG_FACTOR = 20,
+    MAX_FILES = 256,
+    MAX_INPUT_BYTES = 64 * 1024,
+    MAX_CUT_BYTES = 1024
+};
 
 typedef struct input {
     char text[MAX_INPUT_BYTES];
@@ -35,7 +41,7 @@ static const char *const words[] = {
     "0", "-0", "-1", "1", "2", "3", "0.5", "1e999", "1e300", "-1e300", "1e-300", "2147483647",
     "2147483648", "4294967296", "65536", "1048576", "9007199254740991", "9007199254740993",
     "9223372036854775807", "NaN", "null", "true", "false", "\"\"", "\"x\"", "[]", "{}", "[[[[",
-    "\\u0000", "\\ud800", "\xC3", "\"80GiB\"", "80Gb/s", "1e18GiB", "(", ")", "+", "x",
+    "\\u0000", "\\ud800", "\xC3", "\"80GiB\"", "\"8000PiB\"", "\"1e-300s\"", "\"1e300GB/s\"", "1e15", "1.5", "80Gb/s", "1e18GiB", "(", ")", "+", "x",
     "1x(1xT4)", ",", ":", "-", "--",
 };
 /* clang-format on */
@@ -215,6 +221,8 @@ int main(int argc, char **argv)
             }
         }
     }
+    if (getenv("CHECK_LONG"))
+        n_mutations *= LONG_FACTOR;
     if (n_files == 0) {
         fprintf(stderr, "no corpus\n");
         return 1;

@@ -26,3 +26,38 @@ void fuzz_check_error(const zs_error *err)
     FUZZ_CHECK(memchr(err->message, 0, sizeof err->message), "the message has no end");
     FUZZ_CHECK(!strchr(err->message, '\n'), "%s", err->message);
 }
+
+zs_arena *fuzz_open(const zs_json **root, const uint8_t *data, size_t size)
+{
+    zs_arena *arena = NULL;
+    zs_error err = {0};
+    *root = NULL;
+    FUZZ_CHECK(zs_arena_open(&arena, &err), "%s", err.message);
+    if (!zs_json_parse(root, arena, (const char *)data, size, "input", &err))
+        fuzz_check_error(&err);
+    return arena;
+}
+
+const char *fuzz_print(zs_arena *arena, void (*write)(zs_json_writer *w, const void *document),
+                       const void *document)
+{
+    zs_json_writer *w = NULL;
+    const char *text = NULL;
+    size_t size = 0;
+    zs_error err = {0};
+    FUZZ_CHECK(zs_json_writer_open(&w, &err), "%s", err.message);
+    write(w, document);
+    FUZZ_CHECK(zs_json_writer_text(w, &text, &size, &err), "%s", err.message);
+    const char *copy = zs_arena_strndup(arena, text, size, &err);
+    FUZZ_CHECK(copy != NULL, "%s", err.message);
+    zs_json_writer_close(&w);
+    return copy;
+}
+
+const zs_json *fuzz_parse(zs_arena *arena, const char *text)
+{
+    const zs_json *root = NULL;
+    zs_error err = {0};
+    FUZZ_CHECK(zs_json_parse(&root, arena, text, strlen(text), "again", &err), "%s", err.message);
+    return root;
+}

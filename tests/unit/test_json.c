@@ -188,7 +188,7 @@ static void test_paths_and_quantities(void)
     const zs_json *root = parse("{\"nodes\":[{},{\"devices\":[{\"memory\":\"80\"}]}],"
                                 "\"q\":{\"memory\":\"80GiB\",\"size_bytes\":12,\"bare\":80,"
                                 "\"two\":\"1B\",\"two_bytes\":1,\"nic\":\"100Gb/s\","
-                                "\"down_bytes_per_s\":-3,\"latency\":\"5us\"},"
+                                "\"down_bytes_per_s\":-3,\"latency\":\"5us\",\"huge\":\"8PiB\"},"
                                 "\"odd key\":[1]}");
     const zs_json *q = zs_json_find(root, "q");
     const zs_json *device =
@@ -207,6 +207,8 @@ static void test_paths_and_quantities(void)
                 "$.q.two_bytes: is given together with \"two\"");
     CHECK_FAILS(zs_json_get_bytes(&bytes, q, "none", &err), &err, ZS_ERR_INPUT,
                 "$.q: \"none\" (or \"none_bytes\") is missing");
+    CHECK_FAILS(zs_json_get_bytes(&bytes, q, "huge", &err), &err, ZS_ERR_INPUT,
+                "$.q.huge: \"8PiB\" is beyond 2^53 - 1 bytes");
     CHECK(zs_json_opt_bytes(&bytes, q, "none", &err) && bytes == 12, "left as it was");
     CHECK(zs_json_get_bandwidth(&x, q, "nic", &err), "%s", err.message);
     CHECK_NEAR(x, 12.5e9, 0);
