@@ -169,6 +169,36 @@ static void test_eval_needs_no_more_slots(void)
     check_passes(&eval, &plan);
 }
 
+/* Sends that wait for their receive never stop each other, however long the pipeline and the step:
+ * the order in which both sides sent first and received later would. */
+static void test_no_deadlock(void)
+{
+    static const char *const samples[] = {"2|2", "2|2|2", "2|2|2|2", "1+1|2|0+2|1+1"};
+    static const char *const micro_batches[] = {"2", "2+2", "2+2+2+2+2+2+2+1"};
+    for (size_t a = 0; a < sizeof samples / sizeof *samples; a++)
+        for (size_t b = 0; b < sizeof micro_batches / sizeof *micro_batches; b++)
+            for (int kind = 0; kind < ZS_N_SCHEDULES; kind++) {
+                zs_plan plan =
+                    check_plan(arena, samples[a], micro_batches[b], (zs_schedule_kind)kind);
+                zs_schedule s = check_schedule(arena, &plan, true, 0);
+                check_passes(&s, &plan);
+            }
+}
+
+static void test_large(void)
+{
+    const char *samples = "1";
+    for (int stage = 1; stage < 16; stage++)
+        samples = zs_arena_printf(arena, &err, "%s|%s", samples, stage % 2 ? "0+1+0" : "1");
+    const char *micro_batches = "1";
+    for (int j = 1; j < 512; j++)
+        micro_batches = zs_arena_printf(arena, &err, "%s+1", micro_batches);
+    zs_plan plan = check_plan(arena, samples, micro_batches, ZS_SCHEDULE_1F1B);
+    zs_schedule s = check_schedule(arena, &plan, true, 0);
+    CHECK(s.n_ranks == 32 && s.programs[0].n_slots == 16, "%d ranks", s.n_ranks);
+    check_passes(&s, &plan);
+}
+
 /* Each golden file has a first line "plan SAMPLES MICRO_BATCHES SCHEDULE [tied] [eval N]", then
  * what is printed. */
 static void test_golden(const char *folder)
@@ -210,6 +240,8 @@ int main(int argc, char **argv)
     test_tied_middle_stage();
     test_eval();
     test_eval_needs_no_more_slots();
+    test_no_deadlock();
+    test_large();
     test_golden(argv[1]);
     zs_arena_close(&arena);
     return check_done();
