@@ -1,7 +1,10 @@
 /* Runs a fuzz program without libFuzzer: each file of the corpus, cut off at every length when it
  * is small, then N mutations; number k always gives the same input. A child does the work, so that
- * a crash or an input that takes longer than LIMIT_S is reported with its number. fuzz_x
- * [--mutations N] [--replay K] FILE...   (--replay also saves the input as crash-K) */
+ * a crash or an input that takes longer than LIMIT_S is reported with its number; --replay runs
+ * that one and saves it as crash-K. CHECK_LONG in the environment multiplies N.
+ *
+ *     fuzz_x [--mutations N] [--replay K] FILE...
+ */
 #include "shared/files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/check.h"
