@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "executor/data.h"
 
 #include "shared/rng.h"
@@ -142,8 +143,20 @@ static bool fail_id(const zx_data *d, int64_t first, int n_vocab, zs_error *err)
                    d->path, id_at(d, i), place, i, n_vocab);
 }
 
-/* Looks at every id. Reads rather than touches the mapping: a file larger than memory, or one with
- * holes, then costs no page of ours. */
+/* The first token at or behind `first` that is not in a hole of the file: holes read as id 0, which
+ * every vocabulary has. n_tokens when only holes follow. */
+static int64_t skip_hole(const zx_data *d, int fd, int64_t first)
+{
+    const int64_t header = (int64_t)(d->ids - (unsigned char *)d->map);
+    const off_t at = (off_t)(header + first * d->id_bytes);
+    const off_t data = lseek(fd, at, SEEK_DATA);
+    if (data < 0)
+        return errno == ENXIO ? d->n_tokens : first;
+    return data > at ? ((int64_t)data - header) / d->id_bytes : first;
+}
+
+/* Looks at every id. Reads rather than touches the mapping: a file larger than memory then costs no
+ * page of ours. */
 static bool check_ids(const zx_data *d, int fd, int n_vocab, zs_error *err)
 {
     unsigned char *block = malloc(SCAN_BLOCK * 4);
@@ -151,7 +164,8 @@ static bool check_ids(const zx_data *d, int fd, int n_vocab, zs_error *err)
         return ZS_FAIL(err, ZS_ERR_RUNTIME, "out of memory to check %s", d->path);
     bool ok = true;
     const int64_t header = (int64_t)(d->ids - (unsigned char *)d->map);
-    for (int64_t first = 0; ok && first < d->n_tokens; first += SCAN_BLOCK) {
+    for (int64_t first = skip_hole(d, fd, 0); ok && first < d->n_tokens;
+         first = skip_hole(d, fd, first + SCAN_BLOCK)) {
         int64_t n = d->n_tokens - first < SCAN_BLOCK ? d->n_tokens - first : SCAN_BLOCK;
         int64_t size = n * d->id_bytes, got = 0;
         while (ok && got < size) {
