@@ -1,0 +1,190 @@
+#define _GNU_SOURCE
+#include "executor/launch.h"
+
+#include "shared/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The largest integer type that a double holds exactly, for hashes that are all-reduced. */
+static const uint64_t exact_bits = (UINT64_C(1) << 52) - 1;
+
+int zx_launch_job_size(void)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const char *text = getenv(sizes[i]);
+        const long size = text ? strtol(text, NULL, 10) : 0;
+        if (size > 0 && size <= INT32_MAX)
+            return (int)size;
+    }
+    return getenv("PMIX_RANK") || getenv("PMI_RANK") ? ZX_LAUNCH_SIZE_UNKNOWN : ZX_LAUNCH_ALONE;
+}
+
+static void set_environment(void)
+{
+    /* clang-format off */
+    static const char *const settings[][2] = {
+        /* Open MPI 4 */
+        {"OMPI_ALLOW_RUN_AS_ROOT",                   "1"},
+        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",           "1"},
+        {"OMPI_MCA_rmaps_base_oversubscribe",        "1"},
+        {"OMPI_MCA_hwloc_base_binding_policy",       "none"},
+        {"OMPI_MCA_orte_execute_quiet",              "1"},
+        /* Containers often forbid one process to read another's memory. */
+        {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+        /* Open MPI 5 */
+        {"PRTE_ALLOW_RUN_AS_ROOT",                   "1"},
+        {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",           "1"},
+        {"PRTE_MCA_rmaps_default_mapping_policy",    ":oversubscribe"},
+        {"PRTE_MCA_hwloc_default_binding_policy",    "none"},
+        {"OMPI_MCA_smsc",                            "^cma,xpmem"},
+        /* Intel MPI */
+        {"I_MPI_PIN",                                "off"},
+    };
+    /* clang-format on */
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        setenv(settings[i][0], settings[i][1], 0);
+}
+
+bool zx_launch_ranks(int n_ranks, char **argv, zs_error *err)
+{
+    char self[4096];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length < 0)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "own program file: %s", strerror(errno));
+    self[length] = 0;
+    int argc = 0;
+    while (argv[argc])
+        argc++;
+    char count[16];
+    snprintf(count, sizeof count, "%d", n_ranks);
+    char **command = calloc((size_t)argc + 4, sizeof *command);
+    if (!command)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "out of memory to start %d ranks", n_ranks);
+    command[1] = (char[]){"-n"};
+    command[2] = count;
+    command[3] = self;
+    for (int i = 1; i < argc; i++)
+        command[3 + i] = argv[i];
+    const int null = open("/dev/null", O_RDONLY);
+    if (null >= 0) {
+        dup2(null, STDIN_FILENO);
+        close(null);
+    }
+    set_environment();
+    static char mpirun[] = "mpirun", mpiexec[] = "mpiexec";
+    command[0] = mpirun;
+    execvp(mpirun, command);
+    command[0] = mpiexec;
+    execvp(mpiexec, command);
+    free(command);
+    return ZS_FAIL(err, ZS_ERR_INPUT,
+                   "the plan has %d ranks, but neither mpirun nor mpiexec can be run: %s", n_ranks,
+                   strerror(errno));
+}
+
+int zx_launch_cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return CPU_COUNT(&set);
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
+{
+    /* FNV-1a */
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* Equal for processes on one machine that may use the same cores. */
+static uint64_t place_hash(void)
+{
+    char host[256] = "";
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    gethostname(host, sizeof host - 1);
+    (void)sched_getaffinity(0, sizeof set, &set);
+    uint64_t hash = hash_bytes(UINT64_C(0xcbf29ce484222325), host, sizeof host);
+    return hash_bytes(hash, &set, sizeof set) & exact_bits;
+}
+
+bool zx_launch_collect(double *values, zx_comm *comm, double value, zs_error *err)
+{
+    for (int rank = 0; rank < comm->n_ranks; rank++)
+        values[rank] = rank == comm->rank ? value : 0;
+    return comm->ops->all_reduce(comm, NULL, values, comm->n_ranks, err);
+}
+
+bool zx_launch_threads(int *n_threads, zx_comm *comm, int requested, zs_error *err)
+{
+    const int n_cores = zx_launch_cores();
+    const double place = (double)place_hash();
+    double *places = malloc((size_t)comm->n_ranks * sizeof *places);
+    if (!places)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "out of memory");
+    int n_sharing = 0;
+    const bool ok = zx_launch_collect(places, comm, place, err);
+    for (int rank = 0; ok && rank < comm->n_ranks; rank++)
+        n_sharing += places[rank] == place;
+    free(places);
+    if (!ok)
+        return false;
+    const int share = n_cores / n_sharing;
+    *n_threads = requested > 0 ? requested : share > 1 ? share : 1;
+    if (requested > n_cores)
+        zs_log_warn("%d threads on %d allowed cores will wait for each other; use --threads %d or "
+                    "less, or start the ranks without binding (mpirun --bind-to none)",
+                    requested, n_cores, n_cores);
+    return true;
+}
+
+bool zx_launch_all_ok(zx_comm *comm, bool ok, zs_error *err)
+{
+    zs_error local;
+    double *codes = malloc((size_t)comm->n_ranks * sizeof *codes);
+    if (!codes) {
+        /* Nobody can be told in order any more. */
+        zs_error_print(stderr, "zexec", err);
+        comm->ops->abort(comm, ZS_ERR_RUNTIME);
+        return false;
+    }
+    int first = -1;
+    const bool told = zx_launch_collect(codes, comm, ok ? ZS_OK : (double)err->code, &local);
+    for (int rank = comm->n_ranks - 1; told && rank >= 0; rank--)
+        if ((int)codes[rank] != ZS_OK)
+            first = rank;
+    const zs_code code = first >= 0 ? (zs_code)(int)codes[first] : ZS_OK;
+    free(codes);
+    if (!told) {
+        if (ok)
+            *err = local;
+        return false;
+    }
+    if (first >= 0 && first != comm->rank)
+        *err = (zs_error){.code = code};
+    return first < 0;
+}
+
+bool zx_launch_compare(zx_comm *comm, const zx_setting *settings, int n, zs_error *err)
+{
+    bool ok = true;
+    for (int i = 0; i < n; i++) {
+        zx_setting of_first = settings[i];
+        if (!comm->ops->broadcast(comm, NULL, of_first.value, sizeof of_first.value, err))
+            return false;
+        if (ok && strcmp(of_first.value, settings[i].value) != 0)
+            ok = ZS_FAIL(err, ZS_ERR_INPUT, "rank %d has %s %s, rank 0 has %s", comm->rank,
+                         settings[i].name, settings[i].value, of_first.value);
+    }
+    return zx_launch_all_ok(comm, ok, err);
+}

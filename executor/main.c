@@ -1,0 +1,222 @@
+/* The program zexec: trains a plan. Results go to stdout, the log to stderr; exit status 0 done, 1
+ * failed while running, 2 bad input or usage. */
+#include "executor/convert.h"
+#include "executor/launch.h"
+#include "executor/train.h"
+#include "shared/log.h"
+#include "shared/options.h"
+
+#include "config.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* clang-format off */
+static const zs_option run_options[] = {
+    {"data", 'd', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Tokens to train on: llm.c's layout, or ids alone with --dtype."},
+    {"dtype", 0, ZS_OPTION_CHOICE, NULL, NULL, 0, 0, "u16|u32",
+     "Width of the ids of files without a header."},
+    {"data-order", 0, ZS_OPTION_CHOICE, NULL, "shuffled", 0, 0, "shuffled|sequential",
+     "Order of the sequences inside an epoch. A file of fewer sequences than a batch repeats."},
+    {"eval", 0, ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Tokens to evaluate on, all of their whole sequences."},
+    {"eval-every", 0, ZS_OPTION_INT, "N", NULL, 1, 1e15, NULL,
+     "Evaluate behind every N-th step; always behind the last one."},
+    {"steps", 'n', ZS_OPTION_INT, "N", "100", 0, 1e15, NULL, "Steps to train."},
+    {"lr", 0, ZS_OPTION_DOUBLE, "RATE", "3e-4", 0, 1e6, NULL, "Largest learning rate."},
+    {"min-lr", 0, ZS_OPTION_DOUBLE, "RATE", "0", 0, 1e6, NULL,
+     "Learning rate that the decay ends at."},
+    {"warmup", 0, ZS_OPTION_INT, "N", "0", 0, 1e15, NULL,
+     "Steps over which the learning rate rises linearly."},
+    {"lr-decay", 0, ZS_OPTION_CHOICE, NULL, "cosine", 0, 0, "cosine|linear|constant",
+     "What follows the warm-up, until the last step."},
+    {"weight-decay", 0, ZS_OPTION_DOUBLE, "RATE", "0.1", 0, 1e6, NULL,
+     "Of AdamW, for matrices and embeddings only."},
+    {"beta1", 0, ZS_OPTION_DOUBLE, "B", "0.9", 0, 0.999999999, NULL, "Of AdamW."},
+    {"beta2", 0, ZS_OPTION_DOUBLE, "B", "0.95", 0, 0.999999999, NULL, "Of AdamW."},
+    {"eps", 0, ZS_OPTION_DOUBLE, "E", "1e-8", 1e-30, 1, NULL, "Of AdamW."},
+    {"clip", 0, ZS_OPTION_DOUBLE, "NORM", "1", 0, 1e30, NULL,
+     "Largest norm of the whole gradient; 0 is no clipping."},
+    {"seed", 0, ZS_OPTION_INT, "N", "1", 0, 9e15, NULL,
+     "Of initial weights and data order; the same for any number of ranks."},
+    {"out", 'o', ZS_OPTION_STRING, "DIR", NULL, 0, 0, NULL,
+     "Folder for metrics.jsonl: one JSON object per step and evaluation."},
+    {"save", 0, ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Write the weights behind the last step, .safetensors with Hugging Face's names."},
+    {"log-every", 0, ZS_OPTION_INT, "N", "1", 1, 1e15, NULL, "Print every N-th step."},
+    {"threads", 't', ZS_OPTION_INT, "N", NULL, 1, 4096, NULL,
+     "Threads of each rank; its share of the cores unless given."},
+    {"backend", 0, ZS_OPTION_STRING, "NAME", "cpu", 0, 0, NULL, "What computes: cpu."},
+    {"quiet", 'q', ZS_OPTION_FLAG, NULL, NULL, 0, 0, NULL, "Only errors on stderr."},
+};
+
+static const zs_option convert_options[] = {
+    {"output", 'o', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL, "The token file, OUT.bin."},
+    {"split", 0, ZS_OPTION_DOUBLE, "SHARE", NULL, 0, 0.999999, NULL,
+     "Hold back the last share of the text: writes OUT.train.bin and OUT.val.bin instead."},
+};
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+static const zs_command commands[] = {
+    {"run", "PLAN", 1, 1, "train a plan",
+     "Starts all ranks of the plan on this machine through mpirun, or takes its place in the MPI "
+     "job that it was started in. Loss and gradient are those of one process on the whole batch, "
+     "whatever the plan.\n\n"
+     "  zexec run plan.json --data text.train.bin --eval text.val.bin --steps 200 --out run1\n"
+     "  mpirun -n 4 zexec run plan.json --data text.train.bin --steps 200\n",
+     run_options, COUNT(run_options)},
+    {"convert", "KIND IN", 2, 2, "make token files",
+     "KIND text: the bytes of the file are the ids, vocabulary 256, in llm.c's layout.\n\n"
+     "  zexec convert text book.txt -o book.bin --split 0.1\n",
+     convert_options, COUNT(convert_options)},
+};
+/* clang-format on */
+
+static const char about[] = "Trains a language model exactly as a plan of zplan says.";
+
+static int find_name(const char *name, const char *const *names, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    return 0;
+}
+
+static zx_train_options train_options(const zs_options *o)
+{
+    const char *dtype = zs_options_string(o, "dtype");
+    zx_train_options t = {.plan_path = zs_options_argument(o, 0),
+                          .data_path = zs_options_string(o, "data"),
+                          .eval_path = zs_options_string(o, "eval"),
+                          .out = zs_options_string(o, "out"),
+                          .save = zs_options_string(o, "save"),
+                          .backend = zs_options_string(o, "backend"),
+                          .dtype = !dtype                      ? ZX_DATA_AUTO
+                                   : strcmp(dtype, "u32") == 0 ? ZX_DATA_U32
+                                                               : ZX_DATA_U16,
+                          .n_steps = zs_options_int(o, "steps"),
+                          .eval_every = zs_options_int(o, "eval-every"),
+                          .log_every = zs_options_int(o, "log-every"),
+                          .n_threads = (int)zs_options_int(o, "threads")};
+    t.run = (zx_run_options){
+        .lr = {.max = zs_options_double(o, "lr"),
+               .min = zs_options_double(o, "min-lr"),
+               .n_warmup = zs_options_int(o, "warmup"),
+               .n_steps = t.n_steps,
+               .decay = (zx_lr_decay)find_name(zs_options_string(o, "lr-decay"), zx_lr_decay_names,
+                                               ZX_N_LR_DECAYS)},
+        .weight_decay = zs_options_double(o, "weight-decay"),
+        .beta1 = zs_options_double(o, "beta1"),
+        .beta2 = zs_options_double(o, "beta2"),
+        .eps = zs_options_double(o, "eps"),
+        .clip = zs_options_double(o, "clip"),
+        .seed = (uint64_t)zs_options_int(o, "seed"),
+        .order = strcmp(zs_options_string(o, "data-order"), "sequential") == 0 ? ZX_DATA_SEQUENTIAL
+                                                                               : ZX_DATA_SHUFFLED,
+    };
+    return t;
+}
+
+/* Ends the other ranks too: they may wait for this one. */
+static void end_all(zx_comm *comm, const zs_error *err)
+{
+    if (err->message[0])
+        zs_error_print(stderr, "zexec", err);
+    fflush(stdout);
+    fflush(stderr);
+    comm->ops->abort(comm, (int)err->code);
+}
+
+static int command_run(const zs_options *o, char **argv, zs_arena *arena, zs_error *err)
+{
+    const zx_train_options options = train_options(o);
+    const zs_log_level level = zs_options_flag(o, "quiet") ? ZS_LOG_ERROR : ZS_LOG_INFO;
+    const int job_size = zx_launch_job_size();
+    zx_train_inputs in = {0};
+    zx_comm *comm = NULL;
+    zs_log_open("zexec", -1, level);
+    if (!(job_size == ZX_LAUNCH_ALONE || job_size == 1 ? zx_comm_self_open(&comm, err)
+                                                       : zx_comm_mpi_open(&comm, err)))
+        return (int)err->code;
+    if (comm->n_ranks > 1)
+        zs_log_open("zexec", comm->rank, level);
+    bool ok = zx_train_load(&in, arena, &options, err);
+    const int n_ranks = ok ? zs_plan_n_ranks(&in.plan) : 0;
+    if (ok && job_size == ZX_LAUNCH_ALONE && n_ranks > 1)
+        ok = zx_launch_ranks(n_ranks, argv, err);
+    else if (ok && n_ranks != comm->n_ranks)
+        ok = ZS_FAIL(err, ZS_ERR_INPUT,
+                     "%s: the plan has %d ranks, this MPI job has %d: start it with mpirun -n %d, "
+                     "or without mpirun",
+                     options.plan_path, n_ranks, comm->n_ranks, n_ranks);
+    ok = zx_launch_all_ok(comm, ok, err) && zx_train(&in, comm, err);
+    zx_train_close(&in);
+    if (!ok) {
+        end_all(comm, err);
+        err->message[0] = 0;
+    }
+    comm->ops->close(&comm);
+    return ok ? 0 : (int)err->code;
+}
+
+static int command_convert(const zs_options *o, zs_error *err)
+{
+    zx_convert_result result;
+    const char *kind = zs_options_argument(o, 0), *output = zs_options_string(o, "output");
+    if (strcmp(kind, "text") != 0) {
+        ZS_FAIL(err, ZS_ERR_INPUT, "convert %s: unknown kind, expected text", kind);
+        return ZS_ERR_INPUT;
+    }
+    if (!output) {
+        ZS_FAIL(err, ZS_ERR_INPUT, "-o FILE is missing: the token file to write");
+        return ZS_ERR_INPUT;
+    }
+    if (!zx_convert_text(&result, zs_options_argument(o, 1), output, zs_options_double(o, "split"),
+                         err))
+        return (int)err->code;
+    printf("%s: %" PRId64 " tokens, vocabulary %d\n", result.path,
+           result.n_tokens - result.n_held_back, ZX_CONVERT_BYTE_VOCAB);
+    if (result.n_held_back > 0)
+        printf("%s: %" PRId64 " tokens\n", result.held_back_path, result.n_held_back);
+    return 0;
+}
+
+static int run_command(const zs_command *command, int argc, char **argv, zs_arena *arena,
+                       zs_error *err)
+{
+    zs_options *o = NULL;
+    bool help = false;
+    if (!zs_options_parse(&o, &help, arena, command, argc - 2, argv + 2, err))
+        return (int)err->code;
+    if (help) {
+        zs_options_print_help(stdout, "zexec", about, commands, COUNT(commands), command);
+        return 0;
+    }
+    return strcmp(command->name, "run") == 0 ? command_run(o, argv, arena, err)
+                                             : command_convert(o, err);
+}
+
+int main(int argc, char **argv)
+{
+    zs_error err = {0};
+    zs_arena *arena = NULL;
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        zs_options_print_help(argc < 2 ? stderr : stdout, "zexec", about, commands, COUNT(commands),
+                              NULL);
+        return argc < 2 ? ZS_ERR_INPUT : 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("zexec %s\n", ZS_VERSION);
+        return 0;
+    }
+    int status = ZS_ERR_INPUT;
+    const zs_command *command = zs_options_find_command(commands, COUNT(commands), argv[1], &err);
+    if (command && zs_arena_open(&arena, &err))
+        status = run_command(command, argc, argv, arena, &err);
+    if (status != 0 && err.message[0])
+        zs_error_print(stderr, "zexec", &err);
+    zs_arena_close(&arena);
+    return status;
+}

@@ -1,0 +1,333 @@
+#include "executor/train.h"
+
+#include "executor/launch.h"
+#include "executor/metrics.h"
+#include "executor/safetensors.h"
+#include "shared/log.h"
+#include "shared/units.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool load_plan(zx_train_inputs *in, zs_arena *arena, zs_error *err)
+{
+    const char *path = in->options->plan_path;
+    const zs_json *root;
+    if (!zs_json_load(&root, arena, path, err) || !zs_plan_parse(&in->plan, arena, root, err))
+        return false;
+    in->plan_digest = zs_json_digest(root);
+    if (!zm_model_parse(&in->model, arena, in->plan.model, in->plan.model_name, err))
+        return false;
+    if (!zx_run_check(&in->plan, &in->model, err))
+        return zs_error_prefix(err, "%s", path);
+    if (strcmp(path, "-") == 0 && zs_plan_n_ranks(&in->plan) > 1)
+        return ZS_FAIL(err, ZS_ERR_INPUT,
+                       "a plan of %d ranks is read by each of them: give a file, not \"-\"",
+                       zs_plan_n_ranks(&in->plan));
+    zs_schedule schedule;
+    if (!zs_schedule_build(&schedule, arena, &in->plan, in->model.tied, err) ||
+        !zs_schedule_check(&schedule, &in->plan, err))
+        return zs_error_prefix(err, "%s", path);
+    return true;
+}
+
+static bool check_options(const zx_train_options *o, zs_error *err)
+{
+    const zx_lr *lr = &o->run.lr;
+    if (lr->min > lr->max)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "--min-lr %g is above --lr %g", lr->min, lr->max);
+    if (o->eval_every > 0 && !o->eval_path)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "--eval-every %" PRId64 " needs --eval FILE",
+                       o->eval_every);
+    return true;
+}
+
+static bool check_folder(const char *option, const char *path, zs_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "%s: folder %s: %s", option, path, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return ZS_FAIL(err, ZS_ERR_INPUT, "%s: %s is not a folder", option, path);
+    if (access(path, W_OK | X_OK) != 0)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "%s: folder %s: %s", option, path, strerror(errno));
+    return true;
+}
+
+/* The folder that path would be made in. */
+static const char *parent_of(const char *path, zs_arena *arena, zs_error *err)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return n == 0 ? "." : zs_arena_strndup(arena, path, n, err);
+}
+
+/* A place that cannot be written is found now and not behind the last step. */
+static bool check_places(const zx_train_options *o, zs_arena *arena, zs_error *err)
+{
+    struct stat info;
+    if (o->out) {
+        const char *folder = stat(o->out, &info) == 0 ? o->out : parent_of(o->out, arena, err);
+        if (!folder || !check_folder("--out", folder, err))
+            return false;
+    }
+    if (o->save) {
+        const size_t n = strlen(o->save);
+        const char *folder = parent_of(o->save, arena, err);
+        if (n < 12 || strcmp(o->save + n - 12, ".safetensors") != 0)
+            return ZS_FAIL(err, ZS_ERR_INPUT,
+                           "--save %s: expected a name that ends in "
+                           ".safetensors",
+                           o->save);
+        if (!folder || !check_folder("--save", folder, err))
+            return false;
+    }
+    return true;
+}
+
+bool zx_train_load(zx_train_inputs *out, zs_arena *arena, const zx_train_options *o, zs_error *err)
+{
+    zx_train_inputs in = {.options = o};
+    if (!check_options(o, err) || !load_plan(&in, arena, err) || !check_places(o, arena, err))
+        return false;
+    in.backend = zx_backend_find(o->backend, err);
+    if (!in.backend)
+        return zs_error_prefix(err, "--backend");
+    if (!o->data_path)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "--data FILE is missing: the tokens to train on");
+    const int seq_len = in.plan.job.seq_len;
+    if (!zx_data_open(&in.data, o->data_path, o->dtype, seq_len, in.model.n_vocab, err))
+        return false;
+    if (o->eval_path &&
+        !zx_data_open(&in.eval, o->eval_path, o->dtype, seq_len, in.model.n_vocab, err)) {
+        zx_train_close(&in);
+        return false;
+    }
+    *out = in;
+    return true;
+}
+
+void zx_train_close(zx_train_inputs *inputs)
+{
+    zx_data_close(&inputs->data);
+    zx_data_close(&inputs->eval);
+}
+
+/* This rank's part of a run that is open. */
+typedef struct training {
+    const zx_train_inputs *in;
+    const zx_train_options *options;
+    zx_comm *comm;
+    zx_run run;
+    zx_metrics *metrics;  /* on rank 0 */
+    int64_t *ids;         /* sequences of a batch */
+    double *memory_bytes; /* by rank */
+    int64_t largest_memory_bytes;
+} training;
+
+static bool compare_ranks(const zx_train_inputs *in, zx_comm *comm, zs_error *err)
+{
+    const zx_train_options *o = in->options;
+    const zx_run_options *r = &o->run;
+    zx_setting s[12] = {{"", ""}};
+    int n = 0;
+#define SETTING(setting_name, ...)                                                                 \
+    do {                                                                                           \
+        s[n].name = setting_name;                                                                  \
+        snprintf(s[n++].value, sizeof s[0].value, __VA_ARGS__);                                    \
+    } while (0)
+    SETTING("sequence length", "%d", in->plan.job.seq_len);
+    SETTING("model", "%s (%" PRId64 " parameters, C %d, V %d)", in->model.name,
+            zm_model_n_params(&in->model), in->model.n_channels, in->model.n_vocab);
+    SETTING("micro-batches", "%d, the first of %d samples", in->plan.n_micro_batches,
+            in->plan.micro_batches[0]);
+    SETTING("plan", "with digest %016" PRIx64, in->plan_digest);
+    SETTING("data", "of %" PRId64 " tokens, %d bytes each", in->data.n_tokens, in->data.id_bytes);
+    SETTING("eval data", "of %" PRId64 " tokens", in->eval.n_tokens);
+    SETTING("seed", "%" PRIu64, r->seed);
+    SETTING("data order", "%s", r->order == ZX_DATA_SHUFFLED ? "shuffled" : "sequential");
+    SETTING("steps", "%" PRId64 ", evaluation every %" PRId64, o->n_steps, o->eval_every);
+    SETTING("learning rate", "%.17g to %.17g, warmup %" PRId64 ", %s", r->lr.max, r->lr.min,
+            r->lr.n_warmup, zx_lr_decay_names[r->lr.decay]);
+    SETTING("AdamW", "beta1 %.17g, beta2 %.17g, eps %.17g, weight decay %.17g, clip %.17g",
+            r->beta1, r->beta2, r->eps, r->weight_decay, r->clip);
+    SETTING("save", "%s", o->save ? "wanted" : "not wanted");
+#undef SETTING
+    return zx_launch_compare(comm, s, n, err);
+}
+
+static void print_start(const zx_train_inputs *in, const zx_comm *comm)
+{
+    char count[32], grouped[48];
+    const int n = snprintf(count, sizeof count, "%" PRId64, zm_model_n_params(&in->model));
+    int length = 0;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0)
+            grouped[length++] = ',';
+        grouped[length++] = count[i];
+    }
+    grouped[length] = 0;
+    printf("model %s: %s parameters\n", in->model.name, grouped);
+    printf("backend %s: the only one in this build\n", in->backend->name);
+    printf("plan %s: %d rank%s over %s, %d stage%s, %d micro-batch%s, %" PRId64
+           " sequences of %d tokens per step\n",
+           in->options->plan_path, comm->n_ranks, comm->n_ranks == 1 ? "" : "s", comm->ops->name,
+           in->plan.n_stages, in->plan.n_stages == 1 ? "" : "s", in->plan.n_micro_batches,
+           in->plan.n_micro_batches == 1 ? "" : "es", zx_run_global_batch(&in->plan),
+           in->plan.job.seq_len);
+    printf("data %s: %" PRId64 " tokens, %" PRId64 " sequences\n", in->data.path, in->data.n_tokens,
+           in->data.n_sequences);
+    fflush(stdout);
+}
+
+static void log_rank(const training *t, int n_threads)
+{
+    const zs_plan *plan = &t->in->plan;
+    const zs_plan_rank *rank = zs_plan_rank_at(plan, t->comm->rank);
+    const zs_node *node = &plan->cluster.nodes[rank->node];
+    char memory[32];
+    zs_log_info("rank %d: stage %d, %d samples, stands for %s GPU %d (%s); %d thread%s, %d cores "
+                "allowed, %s",
+                t->comm->rank, t->run.stage.stage, rank->samples, node->name, rank->gpu,
+                node->devices[rank->gpu].type, n_threads, n_threads == 1 ? "" : "s",
+                zx_launch_cores(),
+                zs_units_print_bytes(memory, sizeof memory,
+                                     t->run.backend->ops->allocated_bytes(t->run.backend)));
+}
+
+/* Collective: every rank's peak, and the largest. */
+static bool collect_memory(training *t, zs_error *err)
+{
+    const double peak = (double)t->run.backend->ops->peak_bytes(t->run.backend);
+    if (!zx_launch_collect(t->memory_bytes, t->comm, peak, err))
+        return false;
+    for (int rank = 0; rank < t->comm->n_ranks; rank++)
+        if ((int64_t)t->memory_bytes[rank] > t->largest_memory_bytes)
+            t->largest_memory_bytes = (int64_t)t->memory_bytes[rank];
+    return true;
+}
+
+static bool evaluate(training *t, int64_t step, zs_error *err)
+{
+    const double start_s = zs_log_elapsed_s();
+    double loss;
+    if (!zx_run_evaluate(&t->run, &loss, &t->in->eval, err))
+        return false;
+    const double ms = 1000 * (zs_log_elapsed_s() - start_s);
+    return !t->metrics || zx_metrics_eval(t->metrics, step, loss, t->in->eval.n_sequences, ms, err);
+}
+
+static bool step(training *t, zs_error *err)
+{
+    const double start_s = zs_log_elapsed_s();
+    const zx_data *data = &t->in->data;
+    zx_step_result result;
+    if (!zx_run_step(&t->run, &result, data, err))
+        return false;
+    const double ms = 1000 * (zs_log_elapsed_s() - start_s);
+    /* Scratch has grown to its size in the first step. */
+    if (result.step == 1 && !collect_memory(t, err))
+        return false;
+    if (!t->metrics)
+        return true;
+    const int64_t n_ids = zx_run_global_batch(&t->in->plan);
+    for (int64_t i = 0; i < n_ids; i++)
+        t->ids[i] = zx_data_sequence(data, t->options->run.order, t->options->run.seed,
+                                     (result.step - 1) * n_ids + i);
+    return zx_metrics_step(t->metrics, &result, t->ids, n_ids, ms, t->largest_memory_bytes, err);
+}
+
+/* Every rank writes the elements that it owns. */
+static bool save(training *t, zs_error *err)
+{
+    const char *path = t->options->save;
+    const zx_stage *stage = &t->run.stage;
+    const zs_shard shard = t->run.zero.shard;
+    zx_backend *backend = t->run.backend;
+    zx_safetensors file;
+    float *values = ZS_NEW(t->run.arena, float, shard.count, err);
+    bool ok = values && zx_safetensors_build(&file, t->run.arena, stage->model, err) &&
+              backend->ops->to_host(backend, values, stage->params + shard.first,
+                                    shard.count * (int64_t)sizeof *values, err) &&
+              backend->ops->sync(backend, err);
+    if (ok && t->comm->rank == 0)
+        ok = zx_safetensors_create(&file, path, err);
+    if (!zx_launch_all_ok(t->comm, ok, err))
+        return false;
+    ok = zx_safetensors_write(&file, path, values, stage->tensors[0].global_offset + shard.first,
+                              shard.count, err);
+    ok = zx_launch_all_ok(t->comm, ok, err);
+    if (t->comm->rank == 0) {
+        if (ok)
+            ok = zx_safetensors_publish(&file, path, err);
+        else
+            zx_safetensors_discard(path);
+    }
+    return zx_launch_all_ok(t->comm, ok, err);
+}
+
+static bool run_steps(training *t, zs_error *err)
+{
+    const zx_train_options *o = t->options;
+    for (int64_t k = 1; k <= o->n_steps; k++) {
+        if (!step(t, err))
+            return false;
+        const bool due = o->eval_every > 0 && k % o->eval_every == 0 && k < o->n_steps;
+        if (o->eval_path && due && !evaluate(t, k, err))
+            return false;
+    }
+    uint64_t digest;
+    if ((o->eval_path && !evaluate(t, o->n_steps, err)) || !zx_run_digest(&t->run, &digest, err) ||
+        !collect_memory(t, err) || (o->save && !save(t, err)))
+        return false;
+    return !t->metrics || zx_metrics_done(t->metrics, o->n_steps, digest, t->memory_bytes,
+                                          t->comm->n_ranks, 1000 * zs_log_elapsed_s(), err);
+}
+
+static bool open_training(training *t, zs_arena *arena, zs_error *err)
+{
+    const zx_train_options *o = t->options;
+    t->ids = ZS_NEW(arena, int64_t, zx_run_global_batch(&t->in->plan), err);
+    t->memory_bytes = ZS_NEW(arena, double, t->comm->n_ranks, err);
+    if (!t->ids || !t->memory_bytes)
+        return false;
+    return t->comm->rank != 0 ||
+           zx_metrics_open(&t->metrics, o->out, o->n_steps, o->log_every, err);
+}
+
+bool zx_train(const zx_train_inputs *in, zx_comm *comm, zs_error *err)
+{
+    training t = {.in = in, .options = in->options, .comm = comm};
+    zx_run_options options = in->options->run;
+    zx_backend *backend = NULL;
+    zs_arena *arena = NULL;
+    bool ok = false;
+    if (!compare_ranks(in, comm, err) ||
+        !zx_launch_threads(&options.n_threads, comm, in->options->n_threads, err))
+        return false;
+    if (comm->rank == 0)
+        print_start(in, comm);
+    bool opened = zs_arena_open(&arena, err) && open_training(&t, arena, err) &&
+                  in->backend->open(&backend, 0, options.n_threads, err);
+    if (!zx_launch_all_ok(comm, opened, err))
+        goto err_close_backend;
+    if (!zx_run_open(&t.run, comm, backend, &in->plan, &in->model, &options, err))
+        goto err_close_backend;
+    log_rank(&t, options.n_threads);
+    ok = run_steps(&t, err);
+    zx_run_close(&t.run);
+err_close_backend:
+    if (backend)
+        in->backend->close(&backend);
+    zx_metrics_close(&t.metrics);
+    zs_arena_close(&arena);
+    return ok;
+}
