@@ -1,6 +1,7 @@
 #include "planner/infeasible.h"
 
 #include "planner/master.h"
+#include "shared/units.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -85,10 +86,9 @@ static const shortage NO_CHOICE = {INFINITY, 0, 0, 0, false, 0};
 /* One micro-batch in flight: on every GPU repl, on the one that takes a sample its activations too;
  * together also the shards and the activations of the whole micro-batch. */
 static shortage least_shortage(const zp_problem *p, const stage_part *part,
-                               const double *memory_gib, bool whole)
+                               const double *memory_gib, int most, bool whole)
 {
     shortage least = NO_CHOICE;
-    int most = whole ? n_usable(p) : 1;
     if (p->max_gpus_per_stage > 0 && p->max_gpus_per_stage < most)
         most = p->max_gpus_per_stage;
     for (int zero = 1; zero <= 3; zero++)
@@ -113,19 +113,24 @@ static shortage least_shortage(const zp_problem *p, const stage_part *part,
     return least;
 }
 
+static const char *print_gib(char text[32], double gib)
+{
+    return zs_units_print_bytes(text, 32, (int64_t)(gib * 1073741824.0 + 0.5));
+}
+
 static bool fail_shortage(const zp_problem *p, const shortage *s, const char *name, zs_error *err)
 {
-    char choice[96], have[160];
+    char choice[96], have[160], need[32], amount[32], missing[32];
     snprintf(choice, sizeof choice, "%sZeRO-%d, micro-batch %d", s->recompute ? "recompute, " : "",
              s->zero, s->micro_batch);
+    print_gib(amount, s->have_gib);
     if (s->n_gpus == 1)
-        snprintf(have, sizeof have, "the largest GPU has %.1f GiB (%s)", s->have_gib,
-                 largest_class(p)->gpu);
+        snprintf(have, sizeof have, "the largest GPU has %s (%s)", amount, largest_class(p)->gpu);
     else
-        snprintf(have, sizeof have, "the %d largest GPUs have %.1f GiB", s->n_gpus, s->have_gib);
-    return ZS_FAIL(err, ZS_ERR_INFEASIBLE,
-                   "no feasible plan: %s needs %.1f GiB (%s), %s, %.1f GiB missing", name,
-                   s->need_gib, choice, have, s->need_gib - s->have_gib);
+        snprintf(have, sizeof have, "the %d largest GPUs have %s", s->n_gpus, amount);
+    return ZS_FAIL(err, ZS_ERR_INFEASIBLE, "no feasible plan: %s needs %s (%s), %s, %s missing",
+                   name, print_gib(need, s->need_gib), choice, have,
+                   print_gib(missing, s->need_gib - s->have_gib));
 }
 
 /* Stages, GPUs and samples, before memory. */
@@ -180,8 +185,8 @@ static bool explain_parts(const zp_problem *p, const double *memory_gib, zs_erro
     for (int i = 0; i < n_parts; i++) {
         char name[96];
         snprintf(name, sizeof name, "one sample of %s", parts[i].name);
-        shortage one = least_shortage(p, &parts[i], memory_gib, false);
-        shortage all = least_shortage(p, &parts[i], memory_gib, true);
+        shortage one = least_shortage(p, &parts[i], memory_gib, 1, false);
+        shortage all = least_shortage(p, &parts[i], memory_gib, n_usable(p), true);
         /* With a single GPU the second says all. */
         if (all.need_gib > all.have_gib)
             return fail_shortage(p, &all, parts[i].name, err);
@@ -196,6 +201,7 @@ static bool explain_total(const zp_problem *p, const double *memory_gib, zs_erro
 {
     double need_gib = 0, have_gib = 0, block_gib = INFINITY, least_act_gib = INFINITY;
     int u = p->batchings[0].micro_batch, n_gpus = n_usable(p);
+    char need[32], have[32], missing[32];
     for (int i = 0; i < p->n_batchings; i++)
         if (p->batchings[i].micro_batch < u)
             u = p->batchings[i].micro_batch;
@@ -216,10 +222,44 @@ static bool explain_total(const zp_problem *p, const double *memory_gib, zs_erro
         have_gib += memory_gib[g];
     if (need_gib > have_gib)
         return ZS_FAIL(err, ZS_ERR_INFEASIBLE,
-                       "no feasible plan: %d blocks need at least %.1f GiB together (micro-batch "
-                       "%d), all %d GPUs have %.1f GiB, %.1f GiB missing",
-                       p->n_blocks, need_gib, u, n_gpus, have_gib, need_gib - have_gib);
+                       "no feasible plan: %d blocks need at least %s together (micro-batch "
+                       "%d), all %d GPUs have %s, %s missing",
+                       p->n_blocks, print_gib(need, need_gib), u, n_gpus, print_gib(have, have_gib),
+                       print_gib(missing, need_gib - have_gib));
     return true;
+}
+
+/* Where each stage is one GPU, the min_stages-th largest has to hold at least the easiest stage. */
+static bool explain_smallest(const zp_problem *p, const double *memory_gib, zs_error *err)
+{
+    static const stage_part easiest[] = {{ZP_MIDDLE, 1, "a block"},
+                                         {ZP_FIRST, 1, "a block with the embedding"},
+                                         {ZP_LAST, 1, "a block with the head"}};
+    const int last = p->min_stages - 1;
+    if (p->min_stages < 2 || (p->max_gpus_per_stage != 1 && n_usable(p) != p->min_stages))
+        return true;
+    shortage least = NO_CHOICE;
+    const char *name = "";
+    for (int i = p->min_stages == 2; i < 3; i++) { /* two stages have no middle */
+        const shortage s = least_shortage(p, &easiest[i], &memory_gib[last], 1, true);
+        if (s.need_gib - s.have_gib < least.need_gib - least.have_gib)
+            name = easiest[i].name;
+        keep_least(&least, s);
+    }
+    if (least.need_gib <= least.have_gib)
+        return true;
+    const char *gpu = "";
+    for (int k = 0; k < p->n_classes; k++)
+        if (p->classes[k].memory_gib == memory_gib[last])
+            gpu = p->classes[k].gpu;
+    char need[32], have[32], missing[32];
+    return ZS_FAIL(
+        err, ZS_ERR_INFEASIBLE,
+        "no feasible plan: %d stages need a GPU each; %s has %s, %s needs %s (%sZeRO-%d, "
+        "micro-batch %d), %s missing",
+        p->min_stages, gpu, print_gib(have, least.have_gib), name, print_gib(need, least.need_gib),
+        least.recompute ? "recompute, " : "", least.zero, least.micro_batch,
+        print_gib(missing, least.need_gib - least.have_gib));
 }
 
 /* The most blocks that stages can hold at once, over all batchings; n_blocks when that is not
@@ -270,7 +310,8 @@ static bool explain(zs_arena *arena, const zp_problem *p, const zp_deadline *dea
     if (!explain_counts(p, err))
         return false;
     const double *memory_gib = sorted_memory(arena, p, err);
-    if (!memory_gib || !explain_parts(p, memory_gib, err) || !explain_total(p, memory_gib, err))
+    if (!memory_gib || !explain_parts(p, memory_gib, err) || !explain_total(p, memory_gib, err) ||
+        !explain_smallest(p, memory_gib, err))
         return false;
     bool pipeline = zp_pattern_max_stages(p) >= 2;
     if (pipeline && !most_blocks(&most, &micro_batch, arena, p, deadline, err))

@@ -9,6 +9,7 @@
 #include "planner/report.h"
 #include "planner/search.h"
 #include "shared/log.h"
+#include "shared/units.h"
 
 #include <signal.h>
 #include <string.h>
@@ -112,6 +113,20 @@ static void ask_to_stop(int number)
     stop_asked = 1;
 }
 
+/* The search knows usable memory only; says what was taken off before. */
+static bool name_reserves(const zs_job *job, zs_error *err)
+{
+    if (err->code == ZS_ERR_INFEASIBLE && job->context_bytes + job->reserve_bytes > 0) {
+        char context[32], reserve[32];
+        const size_t length = strlen(err->message);
+        snprintf(err->message + length, sizeof err->message - length,
+                 " (beside %s of context and %s of reserve on each GPU)",
+                 zs_units_print_bytes(context, sizeof context, job->context_bytes),
+                 zs_units_print_bytes(reserve, sizeof reserve, job->reserve_bytes));
+    }
+    return false;
+}
+
 static bool solve(zs_arena *arena, const zs_options *o, zs_error *err)
 {
     zp_inputs inputs;
@@ -130,7 +145,7 @@ static bool solve(zs_arena *arena, const zs_options *o, zs_error *err)
     signal(SIGINT, ask_to_stop);
     signal(SIGTERM, ask_to_stop);
     if (!zp_search(&solution, arena, &built.problem, &search, err))
-        return false;
+        return name_reserves(&inputs.job, err);
     const char *output = zs_options_string(o, "output");
     if (!zp_place(&plan, arena, &inputs, &built, &solution, err) ||
         !zs_plan_save(&plan, output, err))
