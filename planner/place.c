@@ -225,7 +225,8 @@ static bool write_model(const zs_json **out, zs_arena *arena, const zm_model *mo
     return ok;
 }
 
-static const char *describe_search(zs_arena *arena, const zp_problem *problem, zs_error *err)
+static const char *describe_search(zs_arena *arena, const zp_problem *problem,
+                                   const zp_solution *solution, double bound_ms, zs_error *err)
 {
     const char *recompute = problem->recompute_none && problem->recompute_full ? "none or full"
                             : problem->recompute_none                          ? "none"
@@ -237,11 +238,17 @@ static const char *describe_search(zs_arena *arena, const zp_problem *problem, z
                      *levels ? "/" : "", level);
     }
     const zp_batching *last = &problem->batchings[problem->n_batchings - 1];
-    return zs_arena_printf(arena, err,
-                           "%d to %d stages, any division of blocks, GPUs and samples, ZeRO %s, "
-                           "recompute %s, %d micro-batch sizes up to %d",
-                           problem->min_stages, problem->max_stages, levels, recompute,
-                           problem->n_batchings, last->micro_batch);
+    const char *text = zs_arena_printf(
+        arena, err,
+        "%d to %d stages of %s, any division of blocks and samples, ZeRO %s, recompute %s, %d "
+        "micro-batch sizes up to %d",
+        problem->min_stages, problem->max_stages, solution->groups, levels, recompute,
+        problem->n_batchings, last->micro_batch);
+    /* The bound holds for all plans; of the searched ones more may be known. */
+    if (text && solution->groups_bound_ms > bound_ms)
+        text = zs_arena_printf(arena, err, "%s; no plan of such stages is faster than %.6g ms",
+                               text, solution->groups_bound_ms);
+    return text;
 }
 
 static bool certify(zs_plan *plan, zs_arena *arena, const zp_built *built,
@@ -259,7 +266,7 @@ static bool certify(zs_plan *plan, zs_arena *arena, const zp_built *built,
         .objective_ms = objective_ms,
         .lower_bound_ms = bound_ms,
         .gap = gap,
-        .searched = describe_search(arena, &built->problem, err),
+        .searched = describe_search(arena, &built->problem, solution, bound_ms, err),
         .solver = zp_solver_glpk.name,
         .n_solves = solution->n_solves,
         .n_nodes = solution->n_nodes,

@@ -120,12 +120,14 @@ typedef struct zp_stage {
 typedef struct zp_solution {
     zp_batching batching;
     int n_stages;
-    zp_stage *stages; /* in pipeline order; in arena */
-    double step_ms;   /* T, recomputed by zp_evaluate */
-    double lower_bound_ms;
-    bool time_limit;  /* stopped early: lower_bound_ms is valid, step_ms the best so far */
-    int64_t n_solves; /* integer programs */
-    int64_t n_nodes;  /* branch-and-bound nodes in them */
+    zp_stage *stages;       /* in pipeline order; in arena */
+    double step_ms;         /* T, recomputed by zp_evaluate */
+    double lower_bound_ms;  /* no assignment at all is faster */
+    const char *groups;     /* what the search let a stage consist of: "any GPUs", ... */
+    double groups_bound_ms; /* no assignment of such groups is faster; >= lower_bound_ms */
+    bool time_limit;        /* stopped early: lower_bound_ms is valid, step_ms the best so far */
+    int64_t n_solves;       /* integer programs */
+    int64_t n_nodes;        /* branch-and-bound nodes in them */
 } zp_solution;
 
 /* Every constant in range; names the field. */

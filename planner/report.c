@@ -7,7 +7,7 @@
 
 enum { BAR_WIDTH = 40, TEXT_SIZE = 32 };
 
-/* Neighbouring ranks of a stage that are alike: GPU type, samples, shard; and node where asked. */
+/* Neighbouring ranks of a stage that are alike: GPU type, samples, shard. */
 typedef struct rank_group {
     int first, end;   /* ranks of the stage */
     int first_global; /* rank number of the first */
@@ -28,14 +28,29 @@ static bool alike(const zs_plan *plan, const zs_plan_stage *stage, const zs_plan
            strcmp(device_of(plan, a)->type, device_of(plan, b)->type) == 0;
 }
 
-static rank_group next_group(const zs_plan *plan, int stage, int first, bool by_node)
+static rank_group next_group(const zs_plan *plan, int stage, int first)
 {
     const zs_plan_stage *s = &plan->stages[stage];
     rank_group group = {first, first + 1, zs_plan_first_rank(plan, stage) + first};
-    while (group.end < s->n_ranks && alike(plan, s, &s->ranks[first], &s->ranks[group.end]) &&
-           (!by_node || s->ranks[group.end].node == s->ranks[first].node))
+    while (group.end < s->n_ranks && alike(plan, s, &s->ranks[first], &s->ranks[group.end]))
         group.end++;
     return group;
+}
+
+/* "node3", or "node3 +2" when the group reaches over two nodes more. */
+static const char *print_nodes(char text[TEXT_SIZE], const zs_plan *plan, int stage,
+                               rank_group group)
+{
+    const zs_plan_rank *ranks = plan->stages[stage].ranks;
+    int n_more = 0;
+    for (int i = group.first + 1; i < group.end; i++)
+        n_more += ranks[i].node != ranks[i - 1].node;
+    const char *name = plan->cluster.nodes[ranks[group.first].node].name;
+    if (n_more == 0)
+        snprintf(text, TEXT_SIZE, "%.13s", name);
+    else
+        snprintf(text, TEXT_SIZE, "%.8s +%d", name, n_more);
+    return text;
 }
 
 static const char *print_ms(char text[TEXT_SIZE], double ms)
@@ -73,17 +88,37 @@ static void print_micro_batches(FILE *out, const zs_plan *plan)
     fprintf(out, " samples\n");
 }
 
+/* Wrapped at 78 columns behind a margin of two. */
+static void print_wrapped(FILE *out, const char *text)
+{
+    int column = 0;
+    for (const char *p = text; *p;) {
+        const int length = (int)strcspn(p, " ");
+        if (column > 0 && column + 1 + length > 76) {
+            fputc('\n', out);
+            column = 0;
+        }
+        column += fprintf(out, "%s%.*s", column ? " " : "  ", length, p);
+        p += length;
+        p += strspn(p, " ");
+    }
+    fputc('\n', out);
+}
+
 static void print_certificate(FILE *out, const zs_plan *plan)
 {
     const zs_certificate *c = &plan->certificate;
     char bound[TEXT_SIZE];
     if (strcmp(c->status, "optimal") == 0)
-        fprintf(out, "Optimal: no plan of the searched space is faster\n");
+        fprintf(out, "Optimal: no plan of those searched is faster\n");
     else if (c->lower_bound_ms > 0)
-        fprintf(out, "Status %s: no plan can be faster than %s, gap %.2f %%\n", c->status,
-                print_ms(bound, c->lower_bound_ms), 100 * c->gap);
+        fprintf(out, "Within %.2f %% of the best: no plan is faster than %s%s\n", 100 * c->gap,
+                print_ms(bound, c->lower_bound_ms),
+                strcmp(c->status, "time_limit") == 0 ? " (time limit)" : "");
     else
-        fprintf(out, "Status %s: no bound is known\n", c->status);
+        fprintf(out, "No bound is known: not from the solver\n");
+    fprintf(out, "Searched:\n");
+    print_wrapped(out, c->searched);
 }
 
 static void print_head(FILE *out, const zs_plan *plan, const zp_recheck *recheck)
@@ -111,9 +146,9 @@ static void print_stages(FILE *out, const zs_plan *plan)
     for (int s = 0; s < plan->n_stages; s++) {
         const zs_plan_stage *stage = &plan->stages[s];
         for (int first = 0; first < stage->n_ranks;) {
-            const rank_group group = next_group(plan, s, first, true);
+            const rank_group group = next_group(plan, s, first);
             const zs_plan_rank *rank = &stage->ranks[first];
-            char blocks[TEXT_SIZE] = "", gpus[TEXT_SIZE];
+            char blocks[TEXT_SIZE] = "", gpus[TEXT_SIZE], nodes[TEXT_SIZE];
             if (first == 0)
                 snprintf(blocks, sizeof blocks, "%d..%d", stage->forward.first,
                          stage->forward.end - 1);
@@ -124,7 +159,7 @@ static void print_stages(FILE *out, const zs_plan *plan)
                         stage->recompute ? "full" : "none");
             else
                 fprintf(out, "%5s %-10s %-4s %-10s ", "", "", "", "");
-            fprintf(out, "%-13.13s %-16.16s %7d %5.1f%%\n", plan->cluster.nodes[rank->node].name,
+            fprintf(out, "%-13.13s %-16.16s %7d %5.1f%%\n", print_nodes(nodes, plan, s, group),
                     gpus, rank->samples,
                     stage->n_params > 0
                         ? 100.0 * (double)rank->shard.count / (double)stage->n_params
@@ -164,7 +199,7 @@ static void print_memory(FILE *out, const zs_plan *plan, const zp_recheck *reche
     for (int s = 0; s < plan->n_stages; s++) {
         const zs_plan_stage *stage = &plan->stages[s];
         for (int first = 0; first < stage->n_ranks;) {
-            const rank_group group = next_group(plan, s, first, false);
+            const rank_group group = next_group(plan, s, first);
             const zs_memory *memory = &recheck->memory[group.first_global];
             const zs_device *device = device_of(plan, &stage->ranks[first]);
             char need[TEXT_SIZE], have[TEXT_SIZE];
@@ -217,7 +252,7 @@ static void print_why(FILE *out, const zs_plan *plan, const zp_recheck *recheck)
         const zp_stage *members = &recheck->stages[s];
         const zp_kind kind = zp_problem_kind(s, plan->n_stages);
         for (int first = 0; first < stage->n_ranks;) {
-            const rank_group group = next_group(plan, s, first, false);
+            const rank_group group = next_group(plan, s, first);
             const int b = stage->ranks[first].samples;
             const zp_class *class = &recheck->built.problem.classes[members->members[first].class];
             const double now_ms = recheck->cost.stages[s].member_ms[first];
@@ -262,7 +297,7 @@ static void print_warnings(FILE *out, const zs_plan *plan, const zp_recheck *rec
     for (int s = 0; s < plan->n_stages; s++) {
         const zs_plan_stage *stage = &plan->stages[s];
         for (int first = 0; first < stage->n_ranks;) {
-            const rank_group group = next_group(plan, s, first, false);
+            const rank_group group = next_group(plan, s, first);
             const int b = stage->ranks[first].samples;
             const int class = recheck->stages[s].members[first].class;
             const zp_layer_times *times = &recheck->built.classes[class].times;

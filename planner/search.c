@@ -545,6 +545,13 @@ static bool run_phases(search *s, const zp_search_options *options, zs_error *er
         return false;
     if (!run(s, mixing, gap, start_ms + limit_ms, &bound_ms, err))
         return false;
+    static const char *const texts[] = {
+        [ZP_MIX_NONE] = "GPUs of one kind",
+        [ZP_MIX_NODES] = "GPUs of one kind or whole nodes of several",
+        [ZP_MIX_ALL] = "any GPUs",
+    };
+    s->best.groups = texts[mixing];
+    s->best.groups_bound_ms = bound_ms;
     s->best.lower_bound_ms = complete ? bound_ms : fmin(bound_ms, floor_ms);
     s->best.time_limit = s->stopped;
     return true;

@@ -21,4 +21,5 @@ equal "unlike GPUs with unlike samples in a stage, of two stages or more" "$(awk
 equal "ZeRO-1 only" "$(grep '"zero_stage":' plan.json | sort -u | tr -d ' ,')" '"zero_stage":1'
 status_is 0 check plan.json
 status_is 0 explain plan.json
+equal "widest line of explain" "$(awk 'length($0) > 80' out)" ""
 done_checks

@@ -69,6 +69,8 @@ static void test_groups_onto_nodes(void)
                                   .stages = stages,
                                   .step_ms = 1,
                                   .lower_bound_ms = 0.1,
+                                  .groups = "any GPUs",
+                                  .groups_bound_ms = 0.1,
                                   .time_limit = true};
     if (!CHECK(zp_place(&plan, arena, &inputs, &built, &solution, &err), "%s", err.message))
         return;
@@ -119,8 +121,10 @@ static void test_bad_plans(void)
     if (!CHECK(make(&inputs, &built, "1x(2xT4)", "tiny", 4, &err), "%s", err.message))
         return;
     zp_stage stages[] = {one_class(2, 0, 1, true, 4), one_class(2, 0, 1, true, 4)};
-    const zp_solution solution = {
-        .batching = {.micro_batch = 4, .n_micro_batches = 1}, .n_stages = 2, .stages = stages};
+    const zp_solution solution = {.batching = {.micro_batch = 4, .n_micro_batches = 1},
+                                  .n_stages = 2,
+                                  .stages = stages,
+                                  .groups = "any GPUs"};
     if (!CHECK(zp_place(&plan, arena, &inputs, &built, &solution, &err), "%s", err.message))
         return;
 
@@ -173,7 +177,8 @@ static void check_packing(uint64_t seed)
     stages[n_stages - 1].n_blocks = inputs.model.n_blocks - (n_stages - 1);
     const zp_solution solution = {.batching = {.micro_batch = 2, .n_micro_batches = 1},
                                   .n_stages = n_stages,
-                                  .stages = stages};
+                                  .stages = stages,
+                                  .groups = "any GPUs"};
     if (!CHECK(zp_place(&plan, arena, &inputs, &built, &solution, &err), "seed %" PRIu64 ": %s",
                seed, err.message))
         return;
