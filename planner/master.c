@@ -11,6 +11,12 @@ static const double COST_SCALE = 1000;
  * whole coefficients. */
 static const double INFEASIBLE_ABOVE = 1e-6;
 
+/* Columns of the first program, and those that each round adds. */
+enum { FIRST_COLUMNS = 1000, MORE_COLUMNS = 500 };
+
+/* In units of cost, which are thousandths of the slowest pattern. */
+static const double REDUCED_TOLERANCE = 1e-7;
+
 /* What the program is for: it decides objective and rows. */
 typedef enum goal {
     TIME,          /* min sum t y */
@@ -26,7 +32,7 @@ typedef struct builder {
     double unit_ms; /* cost = t / unit_ms */
     double max_time_ms;
     zp_program *program;
-    int *row_entries; /* entries per row, to leave out empty rows */
+    int *rows; /* the master's row of each row of the program */
 } builder;
 
 /* Rows of the master before empty ones are dropped. */
@@ -116,6 +122,13 @@ static void row_bounds(const builder *b, int row, double *min, double *max)
         *max = k - p->n_classes - 2;
 }
 
+static double cost_of(const builder *b, const zp_pattern *q)
+{
+    if (b->goal == INFEASIBILITY)
+        return 0;
+    return b->goal == BLOCKS ? -q->n_blocks : q->time_ms / b->unit_ms;
+}
+
 /* Hall rows for w = 3..most in flight, where a middle pattern survives w - 1 but not w: for other w
  * the row of the next smaller such w says more. */
 static void mark_hall_rows(const builder *b, bool *used)
@@ -189,9 +202,7 @@ static bool build_program(builder *b, zs_arena *arena, zs_error *err)
                 q->entry_value[e++] = value;
             }
         }
-        q->cost[j] = b->goal == TIME     ? pattern->time_ms / b->unit_ms
-                     : b->goal == BLOCKS ? -pattern->n_blocks
-                                         : 0;
+        q->cost[j] = cost_of(b, pattern);
     }
     for (int j = b->n; j < n_columns; j++) {
         q->column_start[j] = e;
@@ -201,38 +212,112 @@ static bool build_program(builder *b, zs_arena *arena, zs_error *err)
     }
     q->column_start[n_columns] = e;
     b->program = q;
+    b->rows = rows;
     return true;
 }
 
-/* The bound that duals prove, whatever the solver says about them: for any d with the sign that the
- * bounds of its row allow,
- *     cost y >= sum_i d_i (d_i > 0 ? row_min_i : row_max_i) + sum_j (cost_j - d A_j) y_j,
- * and the patterns' y_j sum to at most most_stages. Artificial columns have no such limit: their
- * row's dual is cut so that they are not negative. Corrects duals; fills reduced (may be NULL). */
-static double dual_bound(const builder *b, double *duals, double *reduced)
+/* The bound that duals (by row of the master) prove for all patterns, whatever the solver says
+ * about them: for any d with the sign that the bounds of its row allow, cost y >= sum_i d_i (d_i >
+ * 0 ? row_min_i : row_max_i) + sum_j (cost_j - d A_j) y_j, and the patterns' y_j sum to at most
+ * max_stages. Artificial columns have no such limit: their row's dual is cut so that they are not
+ * negative. Corrects duals; fills reduced. */
+static double price(const builder *b, double *duals, double *reduced)
 {
-    const zp_program *p = b->program;
+    int n_rows = row_hall(b, max_in_flight(b->m)) + 1, n_used = 0;
+    int used[ZP_PROGRAM_MAX_ROWS];
     double bound = 0, least = 0;
-    for (int j = b->n; j < p->n_columns; j++) {
-        double *d = &duals[p->entry_row[p->column_start[j]]];
-        *d = fmin(*d, p->cost[j]);
-    }
-    for (int i = 0; i < p->n_rows; i++) {
-        double side = duals[i] > 0 ? p->row_min[i] : p->row_max[i];
+    for (int row = 0; row < n_rows; row++) {
+        double min, max;
+        if (b->goal == INFEASIBILITY && row <= ROW_STAGES)
+            duals[row] = fmin(duals[row], 1);
+        row_bounds(b, row, &min, &max);
+        double side = duals[row] > 0 ? min : max;
         if (!isfinite(side))
-            duals[i] = 0;
-        else
-            bound += duals[i] * side;
+            duals[row] = 0;
+        if (duals[row] == 0)
+            continue;
+        bound += duals[row] * side;
+        used[n_used++] = row;
     }
     for (int j = 0; j < b->n; j++) {
-        double r = p->cost[j];
-        for (int e = p->column_start[j]; e < p->column_start[j + 1]; e++)
-            r -= duals[p->entry_row[e]] * p->entry_value[e];
-        if (reduced)
-            reduced[j] = r;
+        const zp_pattern *q = pattern_of(b, j);
+        double r = cost_of(b, q);
+        for (int i = 0; i < n_used; i++)
+            r -= duals[used[i]] * coefficient(b, q, used[i]);
+        reduced[j] = r;
         least = fmin(least, r);
     }
     return bound + zp_pattern_max_stages(b->m->problem) * least;
+}
+
+/* The patterns that the program has so far: positions in the subset. */
+typedef struct active {
+    int n;
+    int *positions;
+    int *patterns; /* the same as indices of patterns */
+    bool *is_in;   /* by position */
+} active;
+
+static void activate(active *a, const builder *b, int position)
+{
+    if (a->is_in[position])
+        return;
+    a->is_in[position] = true;
+    a->positions[a->n] = position;
+    a->patterns[a->n++] = b->subset[position];
+}
+
+/* A first choice: all of few; else one of each kind, and an even sample. */
+static bool active_open(active *a, zs_arena *arena, const builder *b, zs_error *err)
+{
+    bool seen[ZP_N_KINDS] = {false};
+    *a = (active){.positions = ZS_NEW(arena, int, b->n, err),
+                  .patterns = ZS_NEW(arena, int, b->n, err),
+                  .is_in = ZS_NEW(arena, bool, b->n, err)};
+    if (!a->positions || !a->patterns || !a->is_in)
+        return false;
+    int stride = b->n > 2 * FIRST_COLUMNS ? b->n / FIRST_COLUMNS : 1;
+    for (int j = 0; j < b->n; j++) {
+        zp_kind kind = pattern_of(b, j)->kind;
+        if (j % stride == 0 || !seen[kind])
+            activate(a, b, j);
+        seen[kind] = true;
+    }
+    return true;
+}
+
+typedef struct candidate {
+    double reduced;
+    int position;
+} candidate;
+
+static int compare_candidates(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->reduced != y->reduced)
+        return x->reduced < y->reduced ? -1 : 1;
+    return x->position - y->position;
+}
+
+/* Adds the patterns of the most negative reduced costs. */
+static bool activate_negative(int *n_added, active *a, zs_arena *arena, const builder *b,
+                              const double *reduced, zs_error *err)
+{
+    int n = 0, before = a->n;
+    for (int j = 0; j < b->n; j++)
+        n += reduced[j] < -REDUCED_TOLERANCE && !a->is_in[j];
+    candidate *candidates = ZS_NEW(arena, candidate, n, err);
+    if (!candidates)
+        return false;
+    n = 0;
+    for (int j = 0; j < b->n; j++)
+        if (reduced[j] < -REDUCED_TOLERANCE && !a->is_in[j])
+            candidates[n++] = (candidate){reduced[j], j};
+    qsort(candidates, (size_t)n, sizeof *candidates, compare_candidates);
+    for (int i = 0; i < n && i < MORE_COLUMNS; i++)
+        activate(a, b, candidates[i].position);
+    *n_added = a->n - before;
+    return true;
 }
 
 static bool answer_open(zp_answer *answer, zs_arena *arena, const zp_program *p, zs_error *err)
@@ -242,65 +327,94 @@ static bool answer_open(zp_answer *answer, zs_arena *arena, const zp_program *p,
     return answer->values && answer->duals;
 }
 
-/* Is there provably no solution of the relaxation? */
-static bool prove_infeasible(bool *proven, zs_arena *arena, const builder *of, zs_error *err)
+/* What one program over the active patterns says about all of them. */
+typedef struct round_result {
+    zp_status status;
+    double claimed;  /* objective of the program, recomputed from its values */
+    double proven;   /* bound for all patterns */
+    int n_added;     /* patterns that were missing */
+    double *reduced; /* by position; the caller's memory */
+} round_result;
+
+static bool run_round(round_result *r, active *a, const builder *all, goal goal_now, int setting,
+                      zs_error *err)
 {
-    builder b = *of;
+    const zp_master *m = all->m;
+    zs_arena *arena;
     zp_answer answer;
-    b.goal = INFEASIBILITY;
-    *proven = false;
-    if (!build_program(&b, arena, err) || !answer_open(&answer, arena, b.program, err))
+    if (!zs_arena_open(&arena, err))
         return false;
-    for (int setting = 0; setting < b.m->solver->n_settings && !*proven; setting++) {
-        if (!b.m->solver->solve_linear(&answer, b.program, setting, b.m->deadline, err))
-            return false;
-        if (answer.status == ZP_STOPPED)
-            return true;
-        if (answer.status == ZP_OPTIMAL)
-            *proven = dual_bound(&b, answer.duals, NULL) > INFEASIBLE_ABOVE;
+    builder priced = *all, b = *all;
+    priced.goal = b.goal = goal_now;
+    b.subset = a->patterns;
+    b.n = a->n;
+    double *duals = ZS_NEW(arena, double, row_hall(all, max_in_flight(m)) + 1, err);
+    bool ok = duals && build_program(&b, arena, err) &&
+              answer_open(&answer, arena, b.program, err) &&
+              m->solver->solve_linear(&answer, b.program, setting, m->deadline, err);
+    if (ok) {
+        r->status = answer.status;
+        r->n_added = 0;
     }
-    return true;
+    if (ok && answer.status == ZP_OPTIMAL) {
+        r->claimed = 0;
+        for (int j = 0; j < b.program->n_columns; j++)
+            r->claimed += b.program->cost[j] * answer.values[j];
+        for (int i = 0; i < b.program->n_rows; i++)
+            duals[b.rows[i]] = answer.duals[i];
+        r->proven = price(&priced, duals, r->reduced);
+        ok = activate_negative(&r->n_added, a, arena, &priced, r->reduced, err);
+    }
+    zs_arena_close(&arena);
+    return ok;
 }
 
-/* Solves b->program until its duals prove what the solver claims; *bound is the best bound proven
- * and reduced belongs to it. */
+/* Column generation over the listed patterns: programs over a few of them, joined by those that
+ * their duals price below zero, until the duals prove for all what the program claims. *bound is
+ * the best bound proven and reduced belongs to it. A claim that there is no solution is only
+ * believed when phase 1 proves it; other claims that do not hold lead to the next settings. */
 static bool solve_relaxation(zp_status *status, double *bound, double *reduced, zs_arena *arena,
-                             builder *b, zs_error *err)
+                             const builder *all, zs_error *err)
 {
-    zp_answer answer;
-    const zp_program *p = b->program;
-    double *trial = ZS_NEW(arena, double, b->n, err);
-    if (!trial || !answer_open(&answer, arena, p, err))
+    active a;
+    double *no_duals = ZS_NEW(arena, double, row_hall(all, max_in_flight(all->m)) + 1, err);
+    round_result r = {.reduced = ZS_NEW(arena, double, all->n, err)};
+    if (!r.reduced || !no_duals || !active_open(&a, arena, all, err))
         return false;
-    /* Duals of zero prove a bound as well. */
-    *bound = dual_bound(b, answer.duals, reduced);
+    *bound = price(all, no_duals, reduced);
     *status = ZP_OPTIMAL;
-    for (int setting = 0; setting < b->m->solver->n_settings; setting++) {
-        if (!b->m->solver->solve_linear(&answer, p, setting, b->m->deadline, err))
+    goal now = all->goal;
+    int setting = 0, n_active = 0; /* n_active: when phase 1 was begun */
+    while (setting < all->m->solver->n_settings) {
+        if (!run_round(&r, &a, all, now, setting, err))
             return false;
-        if (answer.status == ZP_STOPPED) {
+        if (r.status == ZP_STOPPED) {
             *status = ZP_STOPPED;
             return true;
         }
-        if (answer.status == ZP_OPTIMAL) {
-            double claimed = 0, proven = dual_bound(b, answer.duals, trial);
-            for (int j = 0; j < p->n_columns; j++)
-                claimed += p->cost[j] * answer.values[j];
-            if (proven > *bound) {
-                *bound = proven;
-                for (int j = 0; j < b->n; j++)
-                    reduced[j] = trial[j];
-            }
-            if (fabs(claimed - proven) <= 1e-6 * (1 + fabs(claimed)))
-                return true;
-        } else {
-            bool proven;
-            if (!prove_infeasible(&proven, arena, b, err))
-                return false;
-            if (proven) {
+        if (now == INFEASIBILITY) {
+            if (r.status != ZP_OPTIMAL) {
+                setting++;
+            } else if (r.proven > INFEASIBLE_ABOVE) {
                 *status = ZP_NO_SOLUTION;
                 return true;
+            } else if (r.n_added == 0 || r.claimed <= INFEASIBLE_ABOVE) {
+                /* There is a solution after all; without new columns only other settings help. */
+                now = all->goal;
+                setting += a.n == n_active;
             }
+        } else if (r.status != ZP_OPTIMAL) {
+            now = INFEASIBILITY;
+            n_active = a.n;
+        } else {
+            if (r.proven > *bound) {
+                *bound = r.proven;
+                for (int j = 0; j < all->n; j++)
+                    reduced[j] = r.reduced[j];
+            }
+            if (fabs(r.claimed - r.proven) <= 1e-7 * (1 + fabs(r.claimed)))
+                return true;
+            setting += r.n_added == 0;
         }
     }
     return true;
@@ -334,7 +448,7 @@ bool zp_master_relax(zp_relaxation *out, zs_arena *arena, const zp_master *m, co
     zp_relaxation r = {.status = ZP_NO_SOLUTION, .bound_ms = INFINITY};
     if (has_kinds(&b)) {
         r.reduced_ms = ZS_NEW(arena, double, n, err);
-        if (!r.reduced_ms || !build_program(&b, arena, err) ||
+        if (!r.reduced_ms ||
             !solve_relaxation(&r.status, &r.bound_ms, r.reduced_ms, arena, &b, err))
             return false;
         r.bound_ms = r.status == ZP_NO_SOLUTION ? INFINITY : r.bound_ms * b.unit_ms;
@@ -353,8 +467,7 @@ bool zp_master_most_blocks(double *n_blocks, zs_arena *arena, const zp_master *m
     zp_status status = ZP_NO_SOLUTION;
     if (!reduced)
         return false;
-    if (has_kinds(&b) && (!build_program(&b, arena, err) ||
-                          !solve_relaxation(&status, &bound, reduced, arena, &b, err)))
+    if (has_kinds(&b) && !solve_relaxation(&status, &bound, reduced, arena, &b, err))
         return false;
     *n_blocks = status == ZP_NO_SOLUTION ? 0 : -bound;
     return true;

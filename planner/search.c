@@ -19,8 +19,8 @@ static const double FIRST_PHASE_TIME = 0.4; /* of the time limit */
  * first, because its optimum has the least sum of times and not the least step time. */
 static const double NARROW = 0.05;
 
-/* Nodes of one integer program in a box that can still be split. */
-enum { MAX_NODES = 500 };
+/* Nodes and columns of one integer program in a box that can still be split. */
+enum { MAX_NODES = 500, MAX_INTEGER_COLUMNS = 4000 };
 
 /* Boxes narrower than this part of the step time are not split any more. */
 static const double LEAST_WIDTH = 1e-9;
@@ -443,11 +443,11 @@ static bool branch(search *s, zs_arena *scratch, box b, zs_error *err)
     double width_sync_ms = b.max_sync_ms - b.min_sync_ms;
     double scale_ms = s->has_best ? target_ms(s) : b.bound_ms;
     bool by_time = width_time_ms >= width_sync_ms;
-    if (width_time_ms + width_sync_ms > NARROW * scale_ms)
+    bool can_split = width_time_ms + width_sync_ms > LEAST_WIDTH * scale_ms;
+    if (width_time_ms + width_sync_ms > NARROW * scale_ms || (can_split && n > MAX_INTEGER_COLUMNS))
         return push_halves(s, &b, least_sum_ms, subset, n, by_time, err);
 
     zp_selection selected;
-    bool can_split = width_time_ms + width_sync_ms > LEAST_WIDTH * scale_ms;
     double base_ms = (m - 1) * b.min_time_ms + b.min_sync_ms;
     double cutoff_ms = (1 + SOLVER_TOLERANCE) * (target_ms(s) - base_ms);
     if (!zp_master_select(&selected, scratch, &master, subset, n, cutoff_ms,

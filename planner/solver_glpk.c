@@ -117,7 +117,6 @@ static zp_status run_simplex(glp_prob *prob, const call *c)
     parm.presolve = setting->presolve ? GLP_ON : GLP_OFF;
     /* A presolved run cannot be resumed, so it gets all its iterations at once. */
     parm.it_lim = setting->presolve ? iteration_limit(c->program) : SLICE_ITERATIONS;
-    glp_scale_prob(prob, GLP_SF_AUTO);
     glp_std_basis(prob);
     for (int done = 0; done < iteration_limit(c->program); done += parm.it_lim) {
         int code = glp_simplex(prob, &parm);

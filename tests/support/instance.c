@@ -105,7 +105,7 @@ static bool load_problem(instance *in, zs_arena *arena, const zs_json *object, z
         !zs_json_get_double(&p->act_ckpt_gib, object, "Ac", 0, 1e6, err) ||
         !zs_json_get_double(&p->boundary_gib, object, "D", 0, 1e6, err) ||
         !zs_json_get_double(&p->logits_gib, object, "logit", 0, 1e6, err) ||
-        !zs_json_get_int(&batch, object, "B", 1, 4096, err) ||
+        !zs_json_get_int(&batch, object, "B", 1, 1 << 20, err) ||
         !zs_json_get_double(&p->overlap_zero, object, "rho", 0, 1, err) ||
         !zs_json_get_double(&p->overlap_send, object, "rhop", 0, 1, err) ||
         !zs_json_get_int(&b_max, object, "bmax", 1, 4096, err) ||
