@@ -22,6 +22,12 @@ static const double NARROW = 0.05;
 /* Nodes and columns of one integer program in a box that can still be split. */
 enum { MAX_NODES = 500, MAX_INTEGER_COLUMNS = 4000 };
 
+/* A plan this much above the bound of a batching is worth a quick look for a better one there:
+ * bisection steps for the bottleneck, and how much above it the integer program may go. */
+static const double POOR = 2;
+static const double DIVE_SLACK = 1.1;
+enum { DIVE_STEPS = 8 };
+
 /* Boxes narrower than this part of the step time are not split any more. */
 static const double LEAST_WIDTH = 1e-9;
 
@@ -223,6 +229,61 @@ static bool try_plan(search *s, zs_arena *scratch, int batching, const int *chos
     return true;
 }
 
+/* Patterns within the box's limits; lowers the limits to what they reach. */
+static int collect(int *subset, const search *s, box *b)
+{
+    const zp_patterns *patterns = &s->patterns[b->batching];
+    int n = 0;
+    double max_time_ms = -INFINITY, max_sync_ms = -INFINITY;
+    for (int i = 0; i < patterns->n; i++) {
+        const zp_pattern *q = &patterns->items[i];
+        if (q->kind == ZP_SINGLE || q->time_ms > b->max_time_ms || q->sync_ms > b->max_sync_ms)
+            continue;
+        subset[n++] = i;
+        max_time_ms = fmax(max_time_ms, q->time_ms);
+        max_sync_ms = fmax(max_sync_ms, q->sync_ms);
+    }
+    b->max_time_ms = max_time_ms;
+    b->max_sync_ms = max_sync_ms;
+    return n;
+}
+
+/* A plan soon: the least bottleneck for which the relaxation has a solution, by bisection, and the
+ * integer program a little above it. Only tries; the boxes do not depend on it. */
+static bool dive(search *s, zs_arena *scratch, const box *b, zs_error *err)
+{
+    const zp_master master = master_of(s, b->batching);
+    int *subset = ZS_NEW(scratch, int, master.patterns->n, err);
+    double low_ms = b->min_time_ms, high_ms = b->max_time_ms;
+    if (!subset)
+        return false;
+    for (int i = 0; i < DIVE_STEPS && !zp_deadline_passed(&s->deadline); i++) {
+        zp_relaxation relaxed;
+        double middle_ms = low_ms > 0 ? sqrt(low_ms * high_ms) : high_ms / 2;
+        box below = *b;
+        below.max_time_ms = middle_ms;
+        int n = collect(subset, s, &below);
+        if (!zp_master_relax(&relaxed, scratch, &master, subset, n, err))
+            return false;
+        if (relaxed.status == ZP_OPTIMAL)
+            high_ms = middle_ms;
+        else
+            low_ms = middle_ms;
+    }
+    zp_selection selected;
+    box below = *b;
+    below.max_time_ms = high_ms * DIVE_SLACK;
+    int n = collect(subset, s, &below);
+    if (n > MAX_INTEGER_COLUMNS)
+        return true;
+    if (!zp_master_select(&selected, scratch, &master, subset, n, target_ms(s), MAX_NODES, err))
+        return false;
+    s->n_solves++;
+    s->n_nodes += selected.n_nodes;
+    return !isfinite(selected.time_ms) ||
+           try_plan(s, scratch, b->batching, selected.chosen, selected.n_stages, err);
+}
+
 /* Finds the patterns of a batching, takes the best single stage, and makes the box of the rest. */
 static bool open_batching(search *s, zs_arena *scratch, const box *b, zs_error *err)
 {
@@ -260,26 +321,11 @@ static bool open_batching(search *s, zs_arena *scratch, const box *b, zs_error *
         if (single_ms < s->best_ms && !try_plan(s, scratch, b->batching, &single, 1, err))
             return false;
     }
-    return rest.max_time_ms < rest.min_time_ms || push_box(s, rest, err);
-}
-
-/* Patterns within the box's limits; lowers the limits to what they reach. */
-static int collect(int *subset, const search *s, box *b)
-{
-    const zp_patterns *patterns = &s->patterns[b->batching];
-    int n = 0;
-    double max_time_ms = -INFINITY, max_sync_ms = -INFINITY;
-    for (int i = 0; i < patterns->n; i++) {
-        const zp_pattern *q = &patterns->items[i];
-        if (q->kind == ZP_SINGLE || q->time_ms > b->max_time_ms || q->sync_ms > b->max_sync_ms)
-            continue;
-        subset[n++] = i;
-        max_time_ms = fmax(max_time_ms, q->time_ms);
-        max_sync_ms = fmax(max_sync_ms, q->sync_ms);
-    }
-    b->max_time_ms = max_time_ms;
-    b->max_sync_ms = max_sync_ms;
-    return n;
+    if (rest.max_time_ms < rest.min_time_ms)
+        return true;
+    if (s->best_ms > POOR * rest.bound_ms && !dive(s, scratch, &rest, err))
+        return false;
+    return push_box(s, rest, err);
 }
 
 /* Cuts the box in two at a value between those of patterns; a half may be empty. */
