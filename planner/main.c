@@ -97,7 +97,7 @@ static const zs_command commands[] = {
      COUNT(plan_options)},
     {"estimate", "", 0, 0, "write a profile from public GPU data",
      "A roofline with an efficiency curve; measured profiles (zexec measure) are better.\n\n"
-     "  zplan estimate --cluster cluster.json --model gpt2-124m --seq 1024 -o profile.json\n",
+     "  zplan estimate --cluster cluster.json --model gpt2-124m -o profile.json\n",
      estimate_options, COUNT(estimate_options)},
 };
 /* clang-format on */

@@ -175,8 +175,13 @@ void zp_recheck_fill(zs_plan *plan, const zp_recheck *recheck)
         zs_plan_stage *stage = &plan->stages[s];
         stage->micro_batch_ms = recheck->cost.stages[s].micro_batch_ms;
         stage->sync_ms = recheck->cost.stages[s].sync_ms;
-        for (int i = 0; i < stage->n_ranks; i++)
-            stage->ranks[i].memory = recheck->memory[rank++];
+        for (int i = 0; i < stage->n_ranks; i++) {
+            zs_plan_rank *r = &stage->ranks[i];
+            const zp_layer_times *times =
+                &recheck->built.classes[recheck->stages[s].members[i].class].times;
+            r->memory = recheck->memory[rank++];
+            r->interpolated = times->interpolated[r->samples];
+        }
     }
     plan->step_ms = recheck->cost.step_ms;
     plan->bubble_share = recheck->bubble_share;

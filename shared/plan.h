@@ -48,11 +48,12 @@ typedef struct zs_memory {
 int64_t zs_memory_total(const zs_memory *memory);
 
 typedef struct zs_plan_rank {
-    int node;         /* index into the cluster */
-    int gpu;          /* index into the node's devices */
-    int samples;      /* of the planned micro-batch; may be 0 */
-    zs_shard shard;   /* of the stage's flattened parameters */
-    zs_memory memory; /* predicted */
+    int node;          /* index into the cluster */
+    int gpu;           /* index into the node's devices */
+    int samples;       /* of the planned micro-batch; may be 0 */
+    bool interpolated; /* predicted: the times of `samples` lie between measured sizes */
+    zs_shard shard;    /* of the stage's flattened parameters */
+    zs_memory memory;  /* predicted */
 } zs_plan_rank;
 
 typedef struct zs_plan_stage {

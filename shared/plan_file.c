@@ -18,8 +18,8 @@ static const char *const input_keys[] = {"cluster", "model_name", "model", "job"
 static const char *const stage_keys[] = {"forward",  "backward", "zero_stage",     "recompute",
                                          "n_params", "ranks",    "micro_batch_ms", "sync_ms"};
 static const char *const rank_keys[] = {
-    "node", "gpu",        "device",  "device_memory", "device_memory_bytes",
-    "uuid", "pci_bus_id", "samples", "shard",         "memory_bytes"};
+    "node",       "gpu",     "device",       "device_memory", "device_memory_bytes", "uuid",
+    "pci_bus_id", "samples", "interpolated", "shard",         "memory_bytes"};
 static const char *const unused_keys[] = {
     "node", "gpu",        "device", "device_memory", "device_memory_bytes",
     "uuid", "pci_bus_id", "reason"};
@@ -175,6 +175,7 @@ static bool parse_rank(zs_plan_rank *out, const reader *r, const zs_json *object
         !zs_json_only_keys(object, rank_keys, COUNT(rank_keys), err) ||
         !parse_device(&out->node, &out->gpu, r, object, err) ||
         !zs_json_get_int(&samples, object, "samples", 0, MAX_BATCH, err) ||
+        !zs_json_opt_bool(&out->interpolated, object, "interpolated", err) ||
         !zs_json_get(&shard, object, "shard", err) || !zs_json_is_object(shard, err) ||
         !zs_json_only_keys(shard, shard_keys, COUNT(shard_keys), err) ||
         !zs_json_get_int(&out->shard.first, shard, "first", 0, max_int, err) ||
@@ -397,6 +398,8 @@ static void write_rank(zs_json_writer *w, const zs_plan *plan, const zs_plan_ran
     zs_json_begin_object(w, NULL);
     write_device(w, plan, rank->node, rank->gpu);
     zs_json_put_int(w, "samples", rank->samples);
+    if (rank->interpolated)
+        zs_json_put_bool(w, "interpolated", true);
     zs_json_begin_object(w, "shard");
     zs_json_put_int(w, "first", rank->shard.first);
     zs_json_put_int(w, "count", rank->shard.count);

@@ -13,12 +13,14 @@ points="$(point 1 4 6), $(point 2 8 10), $(point 8 30 36), $(oom 16)"
 profile "$(entry T4 block "$points"), $(free_ends T4)"
 status_is 0 solve $given --batch 4 --recompute none
 equal "interpolated" "$(number plan.json step_ms | cut -c 1-6)" 68.000
+grep -q '"interpolated": true' plan.json || fail "the plan does not mark 4 samples"
 status_is 0 explain plan.json
 grep -q 'interpolated' out || fail "explain does not say that 4 samples are interpolated"
 status_is 0 solve $given --batch 16 --recompute none
 equal "nothing beyond 8" "$(micro_batches plan.json)" 8,8
 status_is 0 solve $given --batch 8 --recompute none
 status_is 0 explain plan.json
+grep -q '"interpolated"' plan.json && fail "the plan marks 8 samples"
 grep -q 'interpolated' out && fail "8 samples were measured"
 
 # One point: only that size is offered.
