@@ -303,8 +303,8 @@ static bool most_blocks(int *most, int *micro_batch, zs_arena *arena, const zp_p
     return true;
 }
 
-static bool explain(zs_arena *arena, const zp_problem *p, const zp_deadline *deadline,
-                    zs_error *err)
+static bool explain(zs_arena *arena, const zp_problem *p, bool all_groups,
+                    const zp_deadline *deadline, zs_error *err)
 {
     int most, micro_batch;
     if (!explain_counts(p, err))
@@ -324,16 +324,18 @@ static bool explain(zs_arena *arena, const zp_problem *p, const zp_deadline *dea
     return ZS_FAIL(
         err, ZS_ERR_INFEASIBLE,
         "no feasible plan: each part fits by itself and memory suffices in total, but no "
-        "division of %d blocks among %d GPUs in %d to %d stages fits every GPU",
-        p->n_blocks, n_usable(p), p->min_stages, p->max_stages);
+        "division of %d blocks among %d GPUs in %d to %d stages fits every GPU%s",
+        p->n_blocks, n_usable(p), p->min_stages, p->max_stages,
+        all_groups ? "" : " (stages that mix parts of nodes were not tried)");
 }
 
-bool zp_infeasible_explain(const zp_problem *problem, const zp_deadline *deadline, zs_error *err)
+bool zp_infeasible_explain(const zp_problem *problem, bool all_groups, const zp_deadline *deadline,
+                           zs_error *err)
 {
     zs_arena *arena;
     if (!zs_arena_open(&arena, err))
         return false;
-    bool ok = explain(arena, problem, deadline, err);
+    bool ok = explain(arena, problem, all_groups, deadline, err);
     zs_arena_close(&arena);
     return ok;
 }

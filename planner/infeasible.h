@@ -8,6 +8,7 @@
 
 /* Returns false with ZS_ERR_INFEASIBLE; for a problem of which the search found that it has no
  * plan. The last explanation solves relaxations and is left out when the deadline has passed. */
-bool zp_infeasible_explain(const zp_problem *problem, const zp_deadline *deadline, zs_error *err);
+bool zp_infeasible_explain(const zp_problem *problem, bool all_groups, const zp_deadline *deadline,
+                           zs_error *err);
 
 #endif

@@ -541,7 +541,7 @@ bool zp_master_select(zp_selection *out, zs_arena *arena, const zp_master *m, co
                       int n, double max_time_ms, int64_t max_nodes, zs_error *err)
 {
     builder b = builder_of(m, subset, n, TIME);
-    zp_selection s = {.status = ZP_NO_SOLUTION, .time_ms = INFINITY, .bound_ms = -INFINITY};
+    zp_selection s = {.status = ZP_NO_SOLUTION, .time_ms = INFINITY};
     zp_answer answer;
     b.max_time_ms = max_time_ms;
     if (!has_kinds(&b)) {
@@ -559,8 +559,6 @@ bool zp_master_select(zp_selection *out, zs_arena *arena, const zp_master *m, co
             return false;
         s.n_nodes += answer.n_nodes;
         s.status = answer.status;
-        if (answer.status == ZP_STOPPED)
-            s.bound_ms = answer.bound * b.unit_ms;
         /* A denial counts when a second way of solving gives the same. */
         n_denials += answer.status == ZP_NO_SOLUTION;
         settled =

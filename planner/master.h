@@ -28,7 +28,6 @@ typedef struct zp_relaxation {
 typedef struct zp_selection {
     zp_status status; /* optimal, no solution, or stopped with or without a selection */
     double time_ms;   /* sum of t_p y_p, recomputed; infinity without a selection */
-    double bound_ms;  /* on F when stopped */
     int n_stages;
     int *chosen; /* pattern of each stage, in pipeline order */
     int64_t n_nodes;

@@ -629,7 +629,7 @@ bool zp_search(zp_solution *out, zs_arena *arena, const zp_problem *problem,
                      "the time limit passed before a plan was found; step time is at least %g ms",
                      s.best.lower_bound_ms);
     } else if (ok) {
-        ok = zp_infeasible_explain(problem, &s.deadline, err);
+        ok = zp_infeasible_explain(problem, s.groups.mixing == ZP_MIX_ALL, &s.deadline, err);
     }
     free(s.boxes);
     zs_arena_close(&scratch);

@@ -35,7 +35,6 @@ typedef struct zp_answer {
     bool has_values;
     double *values; /* by column; the caller's memory */
     double *duals;  /* by row, linear programs only; the caller's memory */
-    double bound;   /* integer programs: claimed lower bound, -infinity if none */
     int64_t n_nodes;
 } zp_answer;
 

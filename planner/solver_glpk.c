@@ -155,7 +155,6 @@ static bool solve_linear(zp_answer *answer, const zp_program *program, int setti
                          const zp_deadline *deadline, zs_error *err)
 {
     call c = {answer, program, setting, 0, deadline};
-    answer->bound = -INFINITY;
     answer->n_nodes = 0;
     return guarded(solve_linear_body, &c, err);
 }
@@ -168,8 +167,6 @@ static void watch(glp_tree *tree, void *info)
     glp_ios_tree_size(tree, NULL, NULL, &n_total);
     c->answer->n_nodes = n_total;
     if ((c->max_nodes > 0 && n_total > c->max_nodes) || zp_deadline_passed(c->deadline)) {
-        int best = glp_ios_best_node(tree);
-        c->answer->bound = best ? glp_ios_node_bound(tree, best) : -INFINITY;
         c->answer->status = ZP_STOPPED;
         glp_ios_terminate(tree);
     }
@@ -216,7 +213,6 @@ static bool solve_integer(zp_answer *answer, const zp_program *program, int sett
 {
     call c = {answer, program, setting, max_nodes, deadline};
     answer->has_values = false;
-    answer->bound = -INFINITY;
     answer->n_nodes = 0;
     return guarded(solve_integer_body, &c, err);
 }
