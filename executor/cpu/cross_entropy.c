@@ -68,10 +68,13 @@ bool zx_cpu_cross_entropy(zx_backend *b, double *loss_sum, zx_real *logits, cons
     const int n_threads = zx_cpu_threads(b, n * V);
     double partial[N_PARTS];
     (void)err;
-#pragma omp parallel for schedule(static) num_threads(n_threads) if (n_threads > 1)
-    for (int part = 0; part < N_PARTS; part++) {
-        const zx_range rows = zx_cpu_part(n, 1, N_PARTS, part);
-        partial[part] = loss_of_rows(logits, targets, rows.first, rows.end, V, scale);
+#pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
+    for (int t = 0; t < n_threads; t++) {
+        const zx_range parts = zx_cpu_part(N_PARTS, 1, n_threads, t);
+        for (int64_t part = parts.first; part < parts.end; part++) {
+            const zx_range rows = zx_cpu_part(n, 1, N_PARTS, (int)part);
+            partial[part] = loss_of_rows(logits, targets, rows.first, rows.end, V, scale);
+        }
     }
     double total = 0;
     for (int part = 0; part < N_PARTS; part++)

@@ -14,9 +14,12 @@ bool zx_cpu_embedding_forward(zx_backend *b, zx_real *out, const int32_t *tokens
     const int n_threads = zx_cpu_threads(b, (int64_t)B * T * C);
     const int64_t n = (int64_t)B * T;
     (void)err;
-#pragma omp parallel for schedule(static) num_threads(n_threads) if (n_threads > 1)
-    for (int64_t row = 0; row < n; row++)
-        add_rows(out + row * C, wte + (int64_t)tokens[row] * C, wpe + row % T * C, C);
+#pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
+    for (int part = 0; part < n_threads; part++) {
+        const zx_range rows = zx_cpu_part(n, 1, n_threads, part);
+        for (int64_t row = rows.first; row < rows.end; row++)
+            add_rows(out + row * C, wte + (int64_t)tokens[row] * C, wpe + row % T * C, C);
+    }
     return true;
 }
 
