@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2034
 # Sourced by ./quickstart and ./check: installs Debian or Ubuntu packages that are missing.
 # need_packages NAME...   (NAME|OTHER: the first of them that the system's archive has)
 
