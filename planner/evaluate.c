@@ -161,7 +161,8 @@ static bool evaluate_memory(zp_stage_cost *cost, const zp_problem *p, const zp_s
     double repl_gib = zp_problem_repl_gib(p, stage->zero, kind, stage->n_blocks);
     double shard_gib = zp_problem_shard_gib(p, stage->zero, kind, stage->n_blocks);
     double act_gib =
-        in_flight * stage->n_blocks * (stage->recompute ? p->act_ckpt_gib : p->act_gib);
+        in_flight *
+        (stage->n_blocks * (stage->recompute ? p->act_ckpt_gib : p->act_gib) + p->output_gib);
     if (stage->recompute)
         act_gib += p->act_gib;
     if (kind == ZP_LAST || kind == ZP_SINGLE)

@@ -137,9 +137,10 @@ static void find_choices(stage_choices *out, const enumeration *e, unsigned set,
         for (int recompute = 0; recompute <= 1; recompute++) {
             if (!p->zero[zero].allowed || !(recompute ? p->recompute_full : p->recompute_none))
                 continue;
-            double act_gib = in_flight * n * (recompute ? p->act_ckpt_gib : p->act_gib) +
-                             (recompute ? p->act_gib : 0) + p->workspace_gib +
-                             (kind == ZP_LAST || kind == ZP_SINGLE ? p->logits_gib : 0);
+            double act_gib =
+                in_flight * (n * (recompute ? p->act_ckpt_gib : p->act_gib) + p->output_gib) +
+                (recompute ? p->act_gib : 0) + p->workspace_gib +
+                (kind == ZP_LAST || kind == ZP_SINGLE ? p->logits_gib : 0);
             double comp = least_comp(e, members, n_members, 0, e->batching->micro_batch, 0, kind, n,
                                      recompute, zp_problem_repl_gib(p, zero, kind, n),
                                      zp_problem_shard_gib(p, zero, kind, n), act_gib);

@@ -41,7 +41,7 @@ static int n_usable(const zp_problem *p)
 static double act_gib(const zp_problem *p, const stage_part *part, bool recompute)
 {
     bool last = part->kind == ZP_LAST || part->kind == ZP_SINGLE;
-    return part->n_blocks * (recompute ? p->act_ckpt_gib : p->act_gib) +
+    return part->n_blocks * (recompute ? p->act_ckpt_gib : p->act_gib) + p->output_gib +
            (recompute ? p->act_gib : 0) + (last ? p->logits_gib : 0) + p->workspace_gib;
 }
 

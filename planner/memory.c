@@ -37,6 +37,7 @@ void zp_memory_rule_build(zp_memory_rule *out, const zm_model *model, int seq_le
         .scratch_bytes = zm_cost_scratch_bytes(model, seq_len, precision),
         .logits_bytes = zm_cost_logits_bytes(model, seq_len, precision),
         .boundary_bytes = zm_cost_boundary_bytes(model, seq_len, precision),
+        .ids_bytes = (int64_t)sizeof(int32_t) * seq_len,
     };
 }
 
@@ -59,7 +60,9 @@ void zp_memory_fill_problem(zp_problem *problem, const zp_memory_rule *rule)
 
         zero[1].repl_gib[part] = gib((w + g) * (params + copy));
         zero[1].working_gib[part] = 0;
-        zero[1].shard_gib[part] = gib(o * params);
+        /* Summed gradients of the shard beside the rank's own; a rank that is alone in its stage
+         * does without them, which the problem does not know. */
+        zero[1].shard_gib[part] = gib((g + o) * params);
         zero[1].volume_gib[part] = 0;
         zero[1].sync_volume_gib[part] = gib((w + g) * (params + copy));
 
@@ -87,6 +90,7 @@ void zp_memory_fill_problem(zp_problem *problem, const zp_memory_rule *rule)
     problem->act_gib = gib(rule->act_bytes);
     problem->act_ckpt_gib = gib(rule->act_ckpt_bytes);
     problem->logits_gib = gib(rule->logits_bytes);
+    problem->output_gib = gib(rule->boundary_bytes + 2 * rule->ids_bytes);
     problem->workspace_gib = gib(rule->scratch_bytes + ZP_BOUNDARY_BUFFERS * rule->boundary_bytes);
     problem->boundary_gib = gib(rule->boundary_bytes);
 }
@@ -110,6 +114,30 @@ static zp_part extra_of(zp_kind kind)
     }
 }
 
+static int n_boundary_buffers(zp_kind kind)
+{
+    switch (kind) {
+    case ZP_FIRST:
+        return 3;
+    case ZP_LAST:
+        return 2;
+    case ZP_SINGLE:
+        return 1;
+    default:
+        return ZP_BOUNDARY_BUFFERS;
+    }
+}
+
+/* Parameters whose gradients are summed over ranks into memory of their own: the shard where the
+ * stage has several ranks, the shared embedding's part of it where the last stage holds a copy. */
+static int64_t n_summed(const zp_memory_rule *rule, const zp_memory_place *place)
+{
+    if (place->n_ranks > 1)
+        return place->shard.count;
+    return place->kind == ZP_FIRST ? zs_shards_intersect(place->shard, 0, rule->tied_params).count
+                                   : 0;
+}
+
 void zp_memory_of_rank(zs_memory *out, const zp_memory_rule *rule, const zp_memory_place *place,
                        const zs_job *job)
 {
@@ -117,7 +145,7 @@ void zp_memory_of_rank(zs_memory *out, const zp_memory_rule *rule, const zp_memo
     const int64_t g = rule->state.gradients;
     const int64_t o = rule->state.optimizer;
     const int64_t samples = place->samples;
-    const int64_t shard = place->shard_params;
+    const int64_t shard = place->shard.count;
     const zp_part extra = extra_of(place->kind);
 
     int64_t params = place->n_blocks * rule->part_params[ZP_PART_BLOCK];
@@ -127,19 +155,22 @@ void zp_memory_of_rank(zs_memory *out, const zp_memory_rule *rule, const zp_memo
         layer = larger(layer, rule->layer_params[extra]);
     }
     const int64_t copy = place->kind == ZP_LAST ? rule->tied_params : 0;
+    const bool has_embedding = place->kind == ZP_FIRST || place->kind == ZP_SINGLE;
     const bool has_head = place->kind == ZP_LAST || place->kind == ZP_SINGLE;
     const int64_t kept = place->recompute ? rule->act_ckpt_bytes : rule->act_bytes;
+    const int64_t in_flight_bytes = place->n_blocks * kept + rule->boundary_bytes +
+                                    (has_embedding + has_head) * rule->ids_bytes;
 
     *out = (zs_memory){0};
     out->weights_bytes = w * ((place->zero_stage < 3 ? params : shard) + copy);
-    out->gradients_bytes = g * ((place->zero_stage < 2 ? params : shard + layer) + copy);
+    out->gradients_bytes =
+        g * ((place->zero_stage < 2 ? params + n_summed(rule, place) : shard + layer) + copy);
     out->optimizer_bytes = o * shard;
     out->activations_bytes =
-        samples * (place->in_flight * place->n_blocks * kept +
-                   (place->recompute ? rule->act_bytes : 0) + rule->scratch_bytes);
+        samples * (place->in_flight * in_flight_bytes + (place->recompute ? rule->act_bytes : 0) +
+                   rule->scratch_bytes);
     out->logits_bytes = has_head ? samples * rule->logits_bytes : 0;
-    if (place->kind != ZP_SINGLE)
-        out->communication_bytes = ZP_BOUNDARY_BUFFERS * samples * rule->boundary_bytes;
+    out->communication_bytes = n_boundary_buffers(place->kind) * samples * rule->boundary_bytes;
     if (place->zero_stage == 3)
         out->communication_bytes += ZP_GATHERED_LAYERS * w * layer;
     out->context_bytes = job->context_bytes;

@@ -8,8 +8,10 @@
 #include "planner/problem.h"
 #include "shared/plan.h"
 
-/* Buffers of a rank at stage boundaries: two to send and two to receive, so that one is filled or
- * drained while the other is in use. Each holds the rank's samples. */
+/* Buffers for gradients at the stage's boundaries, each of the rank's samples: two for those of its
+ * output and two for those of its input, so that one is filled or drained while the other is in
+ * use; a first stage sends no gradient on and needs one of the latter, a last stage none of the
+ * former. Activations are received into and sent from the stage's own inputs and outputs. */
 enum { ZP_BOUNDARY_BUFFERS = 4 };
 
 /* Gathered layers that ZeRO-3 holds at a time: the one in use and the next. */
@@ -24,6 +26,7 @@ typedef struct zp_memory_rule {
                                          first: replicated weights and gradients, no moments */
     int64_t act_bytes;                /* per block and sample in flight */
     int64_t act_ckpt_bytes;           /* the same under recompute */
+    int64_t ids_bytes;                /* per sample in flight where tokens or targets are */
     int64_t scratch_bytes;            /* per sample, for the backward pass of one block */
     int64_t logits_bytes;             /* per sample where the head is */
     int64_t boundary_bytes;           /* per sample and buffer */
@@ -33,7 +36,7 @@ void zp_memory_rule_build(zp_memory_rule *out, const zm_model *model, int seq_le
                           zs_precision precision);
 
 /* Memory constants, volumes and collectives of the problem: zero (allowed excepted), act_gib,
- * act_ckpt_gib, logits_gib, workspace_gib, boundary_gib. */
+ * act_ckpt_gib, output_gib, logits_gib, workspace_gib, boundary_gib. */
 void zp_memory_fill_problem(zp_problem *problem, const zp_memory_rule *rule);
 
 /* What the problem calls usable: device memory without context, reserve and the rounding of shards
@@ -46,9 +49,10 @@ typedef struct zp_memory_place {
     int n_blocks;
     int zero_stage; /* 1, 2, 3 */
     bool recompute;
-    int in_flight;        /* micro-batches */
-    int samples;          /* of the rank in one micro-batch */
-    int64_t shard_params; /* of the stage's flattened parameters */
+    int in_flight;  /* micro-batches */
+    int n_ranks;    /* of the stage */
+    int samples;    /* of the rank in one micro-batch */
+    zs_shard shard; /* of the stage's flattened parameters */
 } zp_memory_place;
 
 void zp_memory_of_rank(zs_memory *out, const zp_memory_rule *rule, const zp_memory_place *place,

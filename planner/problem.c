@@ -148,6 +148,7 @@ bool zp_problem_check(const zp_problem *p, zs_error *err)
     if (!check_quantity(p->act_gib, "act_gib", err) ||
         !check_quantity(p->act_ckpt_gib, "act_ckpt_gib", err) ||
         !check_quantity(p->logits_gib, "logits_gib", err) ||
+        !check_quantity(p->output_gib, "output_gib", err) ||
         !check_quantity(p->workspace_gib, "workspace_gib", err) ||
         !check_quantity(p->boundary_gib, "boundary_gib", err))
         return false;

@@ -18,8 +18,8 @@
  *   sync_s        phi V_sync / bw 1000 + latency
  *   T             sum_s t_s + (m - 1) max_s t_s + max_s sync_s
  *   memory of i   repl + z_i shard + b_i act <= M_k, also repl <= M_k where b_i = 0
- *   act           w (recompute ? n act_ckpt_gib : n act_gib) + (recompute ? act_gib : 0)
- *                 + [last] logits_gib + workspace_gib,
+ *   act           w ((recompute ? n act_ckpt_gib : n act_gib) + output_gib)
+ *                 + (recompute ? act_gib : 0) + [last] logits_gib + workspace_gib,
  *                 w = min(m, S - s) in flight at stage s = 0..S-1
  *   latency       collectives[zero] (G - 1) latency_ms of the link (as for bw: intra, else the
  *                 largest max(intra, nic) of the members), 0 when phi V = 0 */
@@ -88,6 +88,7 @@ typedef struct zp_problem {
     double act_gib;       /* per block and sample in flight */
     double act_ckpt_gib;  /* the same under recompute: the block's input */
     double logits_gib;    /* per sample on the last or single stage */
+    double output_gib;    /* per sample in flight, once per stage: its output */
     double workspace_gib; /* per sample on every stage: send and receive buffers, scratch */
     double boundary_gib;  /* sent across a stage boundary per sample, each way */
     double overlap_zero;

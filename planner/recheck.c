@@ -91,11 +91,12 @@ static bool compute_memory(zp_recheck *out, const zs_plan *plan, zs_error *err)
             .zero_stage = stage->zero_stage,
             .recompute = stage->recompute,
             .in_flight = zs_plan_in_flight(plan, s),
+            .n_ranks = stage->n_ranks,
         };
         for (int i = 0; i < stage->n_ranks; i++, rank++) {
             const zs_plan_rank *r = &stage->ranks[i];
             place.samples = r->samples;
-            place.shard_params = r->shard.count;
+            place.shard = r->shard;
             zs_memory *memory = &out->memory[rank];
             zp_memory_of_rank(memory, &out->built.memory, &place, &plan->job);
             const int64_t have = plan->cluster.nodes[r->node].devices[r->gpu].memory_bytes;

@@ -95,9 +95,10 @@ void zp_room_set(zp_room *out, const zp_problem *p, int zero, zp_kind kind, int 
 {
     double repl_gib = zp_problem_repl_gib(p, zero, kind, n_blocks);
     out->shard_gib = zp_problem_shard_gib(p, zero, kind, n_blocks);
-    out->act_gib = in_flight * n_blocks * (recompute ? p->act_ckpt_gib : p->act_gib) +
-                   (recompute ? p->act_gib : 0) +
-                   (kind == ZP_LAST || kind == ZP_SINGLE ? p->logits_gib : 0) + p->workspace_gib;
+    out->act_gib =
+        in_flight * (n_blocks * (recompute ? p->act_ckpt_gib : p->act_gib) + p->output_gib) +
+        (recompute ? p->act_gib : 0) + (kind == ZP_LAST || kind == ZP_SINGLE ? p->logits_gib : 0) +
+        p->workspace_gib;
     out->needed_gib = out->shard_gib + micro_batch * out->act_gib;
     for (int k = 0; k < p->n_classes; k++) {
         out->room_gib[k] = p->classes[k].memory_gib - repl_gib;

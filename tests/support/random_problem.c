@@ -100,6 +100,7 @@ void random_problem_fill(random_problem *out, uint64_t seed, random_size size)
     p->act_gib = check_rng_double(&rng, 0.05, 0.4);
     p->act_ckpt_gib = p->act_gib * check_rng_double(&rng, 0.02, 0.2);
     p->logits_gib = check_rng_double(&rng, 0, 0.5);
+    p->output_gib = chance(&rng, 0.3) ? 0.05 : 0;
     p->workspace_gib = chance(&rng, 0.3) ? 0.1 : 0;
     p->boundary_gib = check_rng_double(&rng, 0, 0.02);
     p->overlap_zero = chance(&rng, 0.2) ? 1 : check_rng_double(&rng, 0, 1);

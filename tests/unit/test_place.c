@@ -101,10 +101,12 @@ static void test_groups_onto_nodes(void)
     CHECK(!zp_recheck_differs(&what, arena, &plan, &recheck), "%s", what);
     /* in flight: min(m, S - s) micro-batches */
     const zp_memory_rule *rule = &built.memory;
-    CHECK(recheck.memory[0].activations_bytes == 2 * (4 * rule->act_bytes + rule->scratch_bytes),
+    CHECK(recheck.memory[0].activations_bytes ==
+              2 * (4 * (rule->act_bytes + rule->boundary_bytes + rule->ids_bytes) +
+                   rule->scratch_bytes),
           "stage 0 has 4 in flight: %" PRId64, recheck.memory[0].activations_bytes);
     CHECK(recheck.memory[2].activations_bytes ==
-              2 * (3 * 2 * rule->act_bytes + rule->scratch_bytes),
+              2 * (3 * (2 * rule->act_bytes + rule->boundary_bytes) + rule->scratch_bytes),
           "stage 1 has 3 in flight: %" PRId64, recheck.memory[2].activations_bytes);
 
     plan.step_ms *= 1.0001;
