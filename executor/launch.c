@@ -25,6 +25,14 @@ int zx_launch_job_size(void)
     return getenv("PMIX_RANK") || getenv("PMI_RANK") ? ZX_LAUNCH_SIZE_UNKNOWN : ZX_LAUNCH_ALONE;
 }
 
+void zx_launch_with_passive_threads(char **argv)
+{
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
+        return;
+    if (setenv("OMP_WAIT_POLICY", "passive", 0) == 0)
+        execv("/proc/self/exe", argv);
+}
+
 static void set_environment(void)
 {
     /* clang-format off */
@@ -148,31 +156,42 @@ bool zx_launch_threads(int *n_threads, zx_comm *comm, int requested, zs_error *e
     return true;
 }
 
+/* Which rank failed first and how; rank -1 when none did. */
+static bool find_failure(int *rank, zs_code *code, zx_comm *comm, zs_code own, zs_error *err)
+{
+    double *codes = malloc((size_t)comm->n_ranks * sizeof *codes);
+    if (!codes)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "out of memory");
+    const bool ok = zx_launch_collect(codes, comm, own, err);
+    *rank = -1;
+    for (int i = comm->n_ranks - 1; ok && i >= 0; i--)
+        if ((int)codes[i] != ZS_OK) {
+            *rank = i;
+            *code = (zs_code)(int)codes[i];
+        }
+    free(codes);
+    return ok;
+}
+
 bool zx_launch_all_ok(zx_comm *comm, bool ok, zs_error *err)
 {
-    zs_error local;
-    double *codes = malloc((size_t)comm->n_ranks * sizeof *codes);
-    if (!codes) {
-        /* Nobody can be told in order any more. */
-        zs_error_print(stderr, "zexec", err);
-        comm->ops->abort(comm, ZS_ERR_RUNTIME);
-        return false;
-    }
     int first = -1;
-    const bool told = zx_launch_collect(codes, comm, ok ? ZS_OK : (double)err->code, &local);
-    for (int rank = comm->n_ranks - 1; told && rank >= 0; rank--)
-        if ((int)codes[rank] != ZS_OK)
-            first = rank;
-    const zs_code code = first >= 0 ? (zs_code)(int)codes[first] : ZS_OK;
-    free(codes);
-    if (!told) {
+    zs_code code = ZS_OK;
+    zs_error lost = {0};
+    if (!find_failure(&first, &code, comm, ok ? ZS_OK : err->code, &lost)) {
         if (ok)
-            *err = local;
+            *err = lost;
         return false;
     }
-    if (first >= 0 && first != comm->rank)
-        *err = (zs_error){.code = code};
-    return first < 0;
+    if (first < 0)
+        return true;
+    if (first == comm->rank)
+        zs_error_print(stderr, "zexec", err);
+    /* Nobody leaves before the message is out: some launchers end all when one does. */
+    fflush(stderr);
+    const bool told = comm->ops->barrier(comm, err);
+    *err = (zs_error){.code = told ? code : ZS_ERR_RUNTIME};
+    return false;
 }
 
 bool zx_launch_compare(zx_comm *comm, const zx_setting *settings, int n, zs_error *err)

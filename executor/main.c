@@ -119,18 +119,9 @@ static zx_train_options train_options(const zs_options *o)
     return t;
 }
 
-/* Ends the other ranks too: they may wait for this one. */
-static void end_all(zx_comm *comm, const zs_error *err)
-{
-    if (err->message[0])
-        zs_error_print(stderr, "zexec", err);
-    fflush(stdout);
-    fflush(stderr);
-    comm->ops->abort(comm, (int)err->code);
-}
-
 static int command_run(const zs_options *o, char **argv, zs_arena *arena, zs_error *err)
 {
+    zx_launch_with_passive_threads(argv);
     const zx_train_options options = train_options(o);
     const zs_log_level level = zs_options_flag(o, "quiet") ? ZS_LOG_ERROR : ZS_LOG_INFO;
     const int job_size = zx_launch_job_size();
@@ -153,8 +144,11 @@ static int command_run(const zs_options *o, char **argv, zs_arena *arena, zs_err
                      options.plan_path, n_ranks, comm->n_ranks, n_ranks);
     ok = zx_launch_all_ok(comm, ok, err) && zx_train(&in, comm, err);
     zx_train_close(&in);
-    if (!ok) {
-        end_all(comm, err);
+    if (!ok && err->message[0]) {
+        /* The other ranks do not know and may wait for this one. */
+        zs_error_print(stderr, "zexec", err);
+        fflush(NULL);
+        comm->ops->abort(comm, (int)err->code);
         err->message[0] = 0;
     }
     comm->ops->close(&comm);

@@ -146,11 +146,12 @@ static bool run_grad_norm(zx_run *r, const zs_instruction *in, zx_request **requ
         return false;
     r->result.grad_norm = sqrt(sums[0]);
     r->result.loss = sums[1] * r->walk.scale;
-    if (!isfinite(r->result.loss) || !isfinite(r->result.grad_norm))
+    r->diverged = !isfinite(r->result.loss) || !isfinite(r->result.grad_norm);
+    if (r->diverged)
         return ZS_FAIL(err, ZS_ERR_RUNTIME,
                        "step %" PRId64 ": loss %g, grad_norm %g: training diverged; lower --lr, or "
                        "set --clip or --warmup",
-                       r->result.step, r->result.loss, r->result.grad_norm);
+                       r->result.step, fabs(r->result.loss), fabs(r->result.grad_norm));
     return true;
 }
 

@@ -231,7 +231,7 @@ static bool step(training *t, zs_error *err)
     const zx_data *data = &t->in->data;
     zx_step_result result;
     if (!zx_run_step(&t->run, &result, data, err))
-        return false;
+        return t->run.diverged && zx_launch_all_ok(t->comm, false, err);
     const double ms = 1000 * (zs_log_elapsed_s() - start_s);
     /* Scratch has grown to its size in the first step. */
     if (result.step == 1 && !collect_memory(t, err))
