@@ -6,7 +6,38 @@
 
 enum { MAX_WORDS = 64 };
 
-const char *runs_zexec;
+const char *runs_zexec, *runs_inside;
+
+void runs_open(int argc, char **argv)
+{
+    runs_zexec = argc > 1 ? argv[1] : "zexec";
+    runs_inside = argc > 2 ? argv[2] : "inside";
+}
+
+char *runs_inside_all(const char *mode, const char *plan, const char *data, int n_ranks)
+{
+    /* What zexec sets for the ranks it starts. */
+    static const char *const settings[] = {"OMPI_ALLOW_RUN_AS_ROOT=1",
+                                           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                           "OMPI_MCA_rmaps_base_oversubscribe=1",
+                                           "OMPI_MCA_hwloc_base_binding_policy=none",
+                                           "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+                                           "PRTE_ALLOW_RUN_AS_ROOT=1",
+                                           "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                           "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe",
+                                           "PRTE_MCA_hwloc_default_binding_policy=none",
+                                           NULL};
+    char count[16];
+    snprintf(count, sizeof count, "%d", n_ranks);
+    const char *argv[] = {"mpirun", "-n", count, runs_inside, mode, plan, data, NULL};
+    check_output output = check_program(n_ranks > 1 ? argv : argv + 3, settings);
+    if (!CHECK(output.status == 0, "inside %s: status %d: %s", mode, output.status, output.err)) {
+        check_output_free(&output);
+        return NULL;
+    }
+    free(output.err);
+    return output.out;
+}
 
 check_output runs_start(const char *plan, const char *data, const char *options,
                         const char *const *settings)

@@ -21,7 +21,7 @@ typedef struct run_metrics {
     char *stable; /* all lines without their time fields, to compare runs of one plan */
 } run_metrics;
 
-/* Path of zexec, from the first argument of main. */
+/* Path of zexec, the first argument of main. */
 extern const char *runs_zexec;
 
 /* zexec run PLAN --data DATA and the words of `options` (split at blanks). settings as in
@@ -34,6 +34,14 @@ check_output runs_start(const char *plan, const char *data, const char *options,
 bool runs_metrics(run_metrics *out, const char *plan, const char *data, const char *options,
                   const char *const *settings);
 void runs_metrics_free(run_metrics *metrics);
+
+/* Runs the program `inside` (second argument of main) in a mode, on all ranks of the plan; returns
+ * the lines that its ranks printed, to be freed, or NULL after a failed check. */
+extern const char *runs_inside;
+char *runs_inside_all(const char *mode, const char *plan, const char *data, int n_ranks);
+
+/* Takes both paths from the arguments of main. */
+void runs_open(int argc, char **argv);
 
 /* Refused cleanly: that status, one line on stderr that holds text, no step. */
 void runs_check_refused(check_output *output, int status, const char *text);

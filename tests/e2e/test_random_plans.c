@@ -49,7 +49,7 @@ static void check_plan_seed(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    runs_zexec = argc > 1 ? argv[1] : "zexec";
+    runs_open(argc, argv);
     data = check_random_tokens("tokens.bin", 3, 50 * SEQ_LEN + 1, 19);
     for (int tied = 0; tied < 2; tied++) {
         const check_run_plan d = {

@@ -1,0 +1,63 @@
+/* An embedding that the first and the last stage share: one gradient, one update, equal copies. */
+#include "tests/e2e/runs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { T = 8, V = 11 };
+
+static const char *data;
+
+static check_run_plan describe(const char *samples, const char *micro_batches, const char *shards)
+{
+    return (check_run_plan){.model = {.n_blocks = 3,
+                                      .n_channels = 12,
+                                      .n_heads = 3,
+                                      .n_vocab = V,
+                                      .n_positions = T,
+                                      .tied = true},
+                            .samples = samples,
+                            .micro_batches = micro_batches,
+                            .shards = shards,
+                            .seq_len = T};
+}
+
+static void check_inside(const char *mode, const check_run_plan *d, int n_ranks, const char *text)
+{
+    char *out = runs_inside_all(mode, check_run_plan_save("tied.json", d), data, n_ranks);
+    int n_lines = 0;
+    for (const char *at = out; at && (at = strstr(at, text)); at++)
+        n_lines++;
+    CHECK(n_lines == n_ranks, "%s: %d of %d ranks: %s", mode, n_lines, n_ranks, out ? out : "");
+    free(out);
+}
+
+int main(int argc, char **argv)
+{
+    runs_open(argc, argv);
+    data = check_random_tokens("tokens.bin", 9, 40 * T + 1, V);
+    const check_run_plan one = describe("4", "4", NULL);
+    const check_run_plan two = describe("2|2", "2+2", NULL);
+    const check_run_plan four = describe("1+1|1+1", "2+2", "70+30|70+30");
+    const check_run_plan five = describe("2|2|0+2+0", "2+2", "1|1|0+5+2");
+    /* Shards that end inside the embedding's 132 elements of stage 0, and one owner of nothing. */
+    const check_run_plan cut = describe("1+1+0|2", "2+2", "3+0+97|1");
+    check_inside("tied", &two, 2, "copies equal");
+    check_inside("tied", &four, 4, "copies equal");
+    check_inside("tied", &five, 5, "copies equal");
+    check_inside("tied_sum", &four, 4, "owns");
+    check_inside("tied_sum", &cut, 4, "owns");
+
+    const char *options = "--steps 5 --lr 1e-2 --threads 1 --quiet --data-order sequential";
+    run_metrics reference, run;
+    if (!runs_metrics(&reference, check_run_plan_save("one.json", &one), data, options, NULL))
+        return check_done();
+    const check_run_plan *const plans[] = {&two, &four, &five, &cut};
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++)
+        if (runs_metrics(&run, check_run_plan_save("tied.json", plans[i]), data, options, NULL)) {
+            runs_check_near(&run, &reference, 1e-5, plans[i]->samples);
+            runs_metrics_free(&run);
+        }
+    runs_metrics_free(&reference);
+    return check_done();
+}
