@@ -94,8 +94,11 @@ static void add_single_classes(zp_groups *groups, const zp_problem *p)
     groups->mixing = ZP_MIX_NONE;
     for (int k = 0; k < p->n_classes; k++) {
         int counts[ZP_MAX_CLASSES] = {0};
-        for (counts[k] = 1; counts[k] <= n_gpus_of(&p->classes[k]); counts[k]++)
-            add_group(groups, p, counts);
+        int n = n_gpus_of(&p->classes[k]), node = p->classes[k].gpus_per_node;
+        for (counts[k] = 1; counts[k] <= n; counts[k]++)
+            if (n <= ZP_MANY_GPUS || counts[k] % node == 0 ||
+                zp_problem_is_chain_piece(counts[k], node))
+                add_group(groups, p, counts);
     }
     groups->mixing = mixing;
 }

@@ -14,6 +14,9 @@ typedef struct zp_group {
     int below[ZP_MAX_CLASSES]; /* index of the next smaller group in this class; -1: none */
 } zp_group;
 
+/* Of a class with more GPUs than this, groups of one class are pieces of a node or whole nodes. */
+enum { ZP_MANY_GPUS = 64 };
+
 /* Which groups are considered. Each set holds the one before it. */
 typedef enum zp_mixing {
     ZP_MIX_NONE,  /* GPUs of one class */

@@ -141,11 +141,13 @@ static zp_master master_of(const search *s, int batching)
                        .deadline = &s->deadline};
 }
 
-/* max_s t_s >= u L / sum_k N_k max_b b / (f_k + g_k)(b): no division of the blocks beats all GPUs
+/* Infinity when the micro-batch is too large for all GPUs together; else
+ * max_s t_s >= u L / sum_k N_k max_b b / (f_k + g_k)(b): no division of the blocks beats all GPUs
  * working at their best speed all the time. The same holds for the sum of t_s. */
 static double floor_of(const zp_problem *p, const zp_batching *batching)
 {
     double samples_per_ms = 0; /* through one block */
+    int64_t most = 0;          /* samples of all GPUs in one stage */
     for (int k = 0; k < p->n_classes; k++) {
         const zp_class *c = &p->classes[k];
         double best = 0;
@@ -153,7 +155,10 @@ static double floor_of(const zp_problem *p, const zp_batching *batching)
             best = fmax(best,
                         b / (c->forward_ms[b] * (p->recompute_none ? 1 : 2) + c->backward_ms[b]));
         samples_per_ms += c->n_nodes * c->gpus_per_node * best;
+        most += (int64_t)c->n_nodes * c->gpus_per_node * c->b_max;
     }
+    if (most < batching->micro_batch)
+        return INFINITY;
     return samples_per_ms > 0 ? batching->micro_batch * p->n_blocks / samples_per_ms : INFINITY;
 }
 
@@ -592,8 +597,9 @@ static bool run_phases(search *s, const zp_search_options *options, zs_error *er
     if (!run(s, mixing, gap, start_ms + limit_ms, &bound_ms, err))
         return false;
     static const char *const texts[] = {
-        [ZP_MIX_NONE] = "GPUs of one kind",
-        [ZP_MIX_NODES] = "GPUs of one kind or whole nodes of several",
+        [ZP_MIX_NONE] = "GPUs of one kind, above 64 of a kind in whole nodes",
+        [ZP_MIX_NODES] = "GPUs of one kind, above 64 of a kind in whole nodes, or whole nodes of "
+                         "several",
         [ZP_MIX_ALL] = "any GPUs",
     };
     s->best.groups = texts[mixing];
