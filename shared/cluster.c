@@ -11,6 +11,9 @@
 /* 1 PiB, far above any device; keeps sums of memory terms inside 63 bits. */
 static const int64_t max_memory_bytes = INT64_C(1) << 50;
 
+/* Names are copied once for each of up to 65536 nodes. */
+enum { MAX_TEXT_BYTES = 255 };
+
 static const char *const cluster_keys[] = {"format", "version", "name", "nodes"};
 static const char *const node_keys[] = {"name",          "count",
                                         "site",          "devices",
@@ -31,6 +34,9 @@ static bool parse_text(const char **out, zs_arena *arena, const zs_json *object,
         return true;
     if (!*text)
         return zs_json_fail(zs_json_find(object, key), err, "empty text");
+    if (strlen(text) > MAX_TEXT_BYTES)
+        return zs_json_fail(zs_json_find(object, key), err, "has %zu bytes, expected at most %d",
+                            strlen(text), MAX_TEXT_BYTES);
     *out = zs_arena_strdup(arena, text, err);
     return *out != NULL;
 }
@@ -56,6 +62,9 @@ static bool parse_device(zs_device *out, int *count, zs_arena *arena, const zs_j
         return false;
     if (!*type)
         return zs_json_fail(zs_json_find(object, "type"), err, "empty text");
+    if (strlen(type) > MAX_TEXT_BYTES)
+        return zs_json_fail(zs_json_find(object, "type"), err, "has %zu bytes, expected at most %d",
+                            strlen(type), MAX_TEXT_BYTES);
     const zs_gpu *gpu = zs_gpus_find(type);
     if (gpu) {
         device.type = gpu->type;
@@ -128,6 +137,8 @@ double zs_node_default_intra(const zs_node *node)
 {
     double least = 0;
     for (int i = 0; i < node->n_devices; i++) {
+        if (i > 0 && strcmp(node->devices[i].type, node->devices[i - 1].type) == 0)
+            continue; /* the table is slow to search, and neighbours are mostly equal */
         const zs_gpu *gpu = zs_gpus_find(node->devices[i].type);
         if (!gpu)
             return 0;
@@ -135,6 +146,19 @@ double zs_node_default_intra(const zs_node *node)
             least = gpu->intra_bytes_per_s;
     }
     return least;
+}
+
+const char *zs_node_link_fault(const zs_node *node)
+{
+    if (!(node->intra_bytes_per_s >= 1e3 && node->intra_bytes_per_s <= 1e18))
+        return "intra is out of range, expected a bandwidth from 1kB/s to 1e18B/s";
+    if (!(node->nic_bytes_per_s >= 1e3 && node->nic_bytes_per_s <= 1e18))
+        return "nic is out of range, expected a bandwidth from 1kB/s to 1e18B/s";
+    if (!(node->intra_latency_ms >= 0 && node->intra_latency_ms <= 1e9))
+        return "intra_latency is out of range, expected 0ms to 1e9ms";
+    if (!(node->nic_latency_ms >= 0 && node->nic_latency_ms <= 1e9))
+        return "nic_latency is out of range, expected 0ms to 1e9ms";
+    return NULL;
 }
 
 static bool parse_links(zs_node *node, const zs_json *object, bool lone, zs_error *err)
@@ -163,10 +187,9 @@ static bool parse_links(zs_node *node, const zs_json *object, bool lone, zs_erro
         !zs_json_opt_bandwidth(&node->nic_bytes_per_s, object, "nic", err) ||
         !zs_json_opt_ms(&node->nic_latency_ms, object, "nic_latency", err))
         return false;
-    if (node->intra_bytes_per_s <= 0)
-        return zs_json_fail(object, err, "intra is 0, expected a bandwidth above 0");
-    if (node->nic_bytes_per_s <= 0)
-        return zs_json_fail(object, err, "nic is 0, expected a bandwidth above 0");
+    const char *fault = zs_node_link_fault(node);
+    if (fault)
+        return zs_json_fail(object, err, "%s", fault);
     return true;
 }
 

@@ -69,7 +69,8 @@ static char *line_word(line *l, const char *stops, zs_error *err)
     return zs_arena_strndup(l->arena, start, n, err);
 }
 
-static bool line_part(zs_node *node, line *l, int n_max, zs_error *err)
+/* capacity: devices that node->devices has room for. */
+static bool line_part(zs_node *node, int *capacity, line *l, int n_max, zs_error *err)
 {
     int count = 0;
     if (!line_count(&count, l, err))
@@ -87,16 +88,20 @@ static bool line_part(zs_node *node, line *l, int n_max, zs_error *err)
     if (count > n_max)
         return ZS_FAIL(err, ZS_ERR_INPUT, "cluster \"%.200s\": more than %d devices", l->text,
                        ZS_CLUSTER_MAX_DEVICES);
-    zs_device *devices = ZS_NEW(l->arena, zs_device, node->n_devices + count, err);
-    if (!devices)
-        return false;
-    if (node->n_devices)
-        memcpy(devices, node->devices, (size_t)node->n_devices * sizeof *devices);
+    if (node->n_devices + count > *capacity) { /* twice as many, as the arena keeps the old */
+        *capacity = 2 * (node->n_devices + count);
+        zs_device *devices = ZS_NEW(l->arena, zs_device, *capacity, err);
+        if (!devices)
+            return false;
+        if (node->n_devices)
+            memcpy(devices, node->devices, (size_t)node->n_devices * sizeof *devices);
+        node->devices = devices;
+    }
     for (int i = 0; i < count; i++)
-        devices[node->n_devices++] = (zs_device){.type = gpu->type,
-                                                 .memory_bytes = gpu->memory_bytes,
-                                                 .compute_capability = gpu->compute_capability};
-    node->devices = devices;
+        node->devices[node->n_devices++] =
+            (zs_device){.type = gpu->type,
+                        .memory_bytes = gpu->memory_bytes,
+                        .compute_capability = gpu->compute_capability};
     return true;
 }
 
@@ -106,12 +111,13 @@ static bool line_group(zs_node *node, int *count, line *l, int n_max, zs_error *
                       .intra_latency_ms = ZS_CLUSTER_DEFAULT_INTRA_LATENCY_MS,
                       .nic_bytes_per_s = ZS_CLUSTER_DEFAULT_NIC_BYTES_PER_S,
                       .nic_latency_ms = ZS_CLUSTER_DEFAULT_NIC_LATENCY_MS};
+    int capacity = 0;
     if (!line_count(count, l, err))
         return false;
     if (!accept_char(l, '('))
         return line_fail(l, err, "\"(\"");
     do {
-        if (!line_part(node, l, n_max - node->n_devices, err))
+        if (!line_part(node, &capacity, l, n_max - node->n_devices, err))
             return false;
     } while (accept_char(l, '+'));
     if (!accept_char(l, ')'))
@@ -123,9 +129,10 @@ static bool line_group(zs_node *node, int *count, line *l, int n_max, zs_error *
             return false;
         if (!zs_units_parse_bandwidth(&node->nic_bytes_per_s, text, err))
             return zs_error_prefix(err, "cluster \"%.200s\"", l->text);
-        if (node->nic_bytes_per_s <= 0)
-            return ZS_FAIL(err, ZS_ERR_INPUT,
-                           "cluster \"%.200s\": \"%.40s\" is no bandwidth above 0", l->text, text);
+        const char *fault = zs_node_link_fault(node);
+        if (fault)
+            return ZS_FAIL(err, ZS_ERR_INPUT, "cluster \"%.200s\": \"%.40s\": %s", l->text, text,
+                           fault);
     }
     return true;
 }
@@ -137,6 +144,7 @@ bool zs_cluster_parse_line(zs_cluster *out, zs_arena *arena, const char *text, z
     if (!cluster.name)
         return false;
     int64_t n_devices = 0;
+    int capacity = 0;
     do {
         zs_node node;
         int count = 0;
@@ -146,12 +154,15 @@ bool zs_cluster_parse_line(zs_cluster *out, zs_arena *arena, const char *text, z
         if (n_devices > ZS_CLUSTER_MAX_DEVICES)
             return ZS_FAIL(err, ZS_ERR_INPUT, "cluster \"%.200s\": more than %d devices", text,
                            ZS_CLUSTER_MAX_DEVICES);
-        zs_node *nodes = ZS_NEW(arena, zs_node, cluster.n_nodes + count, err);
-        if (!nodes)
-            return false;
-        if (cluster.n_nodes)
-            memcpy(nodes, cluster.nodes, (size_t)cluster.n_nodes * sizeof *nodes);
-        cluster.nodes = nodes;
+        if (cluster.n_nodes + count > capacity) { /* twice as many, as the arena keeps the old */
+            capacity = 2 * (cluster.n_nodes + count);
+            zs_node *nodes = ZS_NEW(arena, zs_node, capacity, err);
+            if (!nodes)
+                return false;
+            if (cluster.n_nodes)
+                memcpy(nodes, cluster.nodes, (size_t)cluster.n_nodes * sizeof *nodes);
+            cluster.nodes = nodes;
+        }
         if (!zs_cluster_append_nodes(&cluster, arena, &node, count, err))
             return false;
     } while (accept_char(&l, '+'));

@@ -14,6 +14,10 @@
 /* The slowest link among the node's GPU types; 0 if one is not in the table of GPUs. */
 double zs_node_default_intra(const zs_node *node);
 
+/* What is wrong with the node's links, NULL if nothing is: bandwidths and latencies are such that
+ * the times made of them are finite numbers. */
+const char *zs_node_link_fault(const zs_node *node);
+
 /* Appends count copies of a node to nodes, which has room. Names: the given one (with the index
  * within the group when count > 1), else "node" + index in the cluster. */
 ZS_MUST_CHECK bool zs_cluster_append_nodes(zs_cluster *cluster, zs_arena *arena,

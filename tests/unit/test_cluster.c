@@ -81,7 +81,7 @@ static void test_bandwidth_units(void)
                            &err),
                 &err, ZS_ERR_INPUT, "nic");
     CHECK_FAILS(parse_node(&c, "\"devices\": [{\"type\": \"T4\"}], \"nic\": \"0Gb/s\"", &err), &err,
-                ZS_ERR_INPUT, "nic is 0");
+                ZS_ERR_INPUT, "nic is out of range, expected a bandwidth from 1kB/s");
     CHECK_FAILS(parse_node(&c, "\"devices\": [{\"type\": \"T4\"}], \"nic\": null", &err), &err,
                 ZS_ERR_INPUT, "$.nodes[0].nic");
 }
@@ -211,7 +211,7 @@ static void test_line_refusals(void)
         {"2x(4xT5)", "did you mean \"T4\""},
         {"2x(T4)@25", "25"},
         {"2x(T4)@", "cluster \"2x(T4)@\""},
-        {"2x(T4)@0Gb/s", "no bandwidth above 0"},
+        {"2x(T4)@0Gb/s", "nic is out of range"},
         {"65536x(2xT4)", "more than 65536 devices"},
         {"1x(65536xT4+T4)", "more than 65536 devices"},
     };
@@ -219,6 +219,53 @@ static void test_line_refusals(void)
     zs_error err;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_FAILS(zs_cluster_load(&c, arena, cases[i][0], &err), &err, ZS_ERR_INPUT, cases[i][1]);
+}
+
+/* What would exhaust the memory or make times infinite. */
+static void test_excess(void)
+{
+    enum { N = 20000 };
+    zs_error err;
+    zs_cluster c;
+    char *line = zs_arena_alloc(arena, N * 6 + 1, 1, &err);
+    for (int i = 0; i < N; i++)
+        memcpy(line + 5 * i, "(T4)+", 5);
+    line[5 * N - 1] = 0;
+    CHECK(zs_cluster_parse_line(&c, arena, line, &err) && c.n_nodes == N, "%s", err.message);
+    memset(line, 0, N * 6 + 1);
+    for (int i = 0; i < N; i++)
+        memcpy(line + 1 + 3 * i, "T4+", 3);
+    line[0] = '(';
+    line[3 * N] = ')';
+    CHECK(zs_cluster_parse_line(&c, arena, line, &err) && c.nodes[0].n_devices == N, "%s",
+          err.message);
+
+    char members[1024], text[301];
+    memset(text, 'a', 300);
+    text[300] = 0;
+    snprintf(members, sizeof members, "\"name\": \"%s\", \"devices\": [{\"type\": \"T4\"}]", text);
+    CHECK_FAILS(parse_node(&c, members, &err), &err, ZS_ERR_INPUT,
+                "c.json: $.nodes[0].name: has 300 bytes, expected at most 255");
+    snprintf(members, sizeof members, "\"devices\": [{\"type\": \"%s\", \"memory\": \"1GiB\"}]",
+             text);
+    CHECK_FAILS(parse_node(&c, members, &err), &err, ZS_ERR_INPUT,
+                "c.json: $.nodes[0].devices[0].type: has 300 bytes");
+    static const struct {
+        const char *members, *message;
+    } cases[] = {
+        {"\"nic_bytes_per_s\": 1e-300", "nic is out of range, expected a bandwidth from 1kB/s"},
+        {"\"nic_bytes_per_s\": 1e300", "nic is out of range"},
+        {"\"nic\": \"1GB/s\", \"intra\": \"1B/s\"", "intra is out of range"},
+        {"\"nic\": \"1GB/s\", \"intra_latency_ms\": 1e300", "intra_latency is out of range"},
+        {"\"nic\": \"1GB/s\", \"nic_latency\": \"1e12s\"", "nic_latency is out of range"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(members, sizeof members, "\"devices\": [{\"type\": \"T4\"}], %s",
+                 cases[i].members);
+        CHECK_FAILS(parse_node(&c, members, &err), &err, ZS_ERR_INPUT, cases[i].message);
+    }
+    CHECK_FAILS(zs_cluster_parse_line(&c, arena, "2x(4xT4)@1e-300B/s", &err), &err, ZS_ERR_INPUT,
+                "\"1e-300B/s\": nic is out of range");
 }
 
 static const char *write(const zs_cluster *c)
@@ -268,6 +315,7 @@ int main(int argc, char **argv)
     test_refusals();
     test_line();
     test_line_refusals();
+    test_excess();
     test_write();
     zs_arena_close(&arena);
     return check_done();
