@@ -187,6 +187,10 @@ static void solve_integer_body(call *c)
     parm.bt_tech = GLP_BT_BLB;
     parm.presolve = c->setting % 2 == 0 ? GLP_ON : GLP_OFF;
     parm.gmi_cuts = c->setting < 2 ? GLP_ON : GLP_OFF;
+    /* The callback ends it in time; this is for what GLPK does between two calls. */
+    double left_ms = c->deadline->end_ms - zp_deadline_now_ms();
+    if (left_ms < 1e9)
+        parm.tm_lim = left_ms > 1 ? (int)left_ms : 1;
     parm.cb_func = watch;
     parm.cb_info = c;
     answer->status = ZP_OPTIMAL;
@@ -198,9 +202,9 @@ static void solve_integer_body(call *c)
         if (code == GLP_ENOPFS || (code == 0 && status == GLP_NOFEAS))
             answer->status = ZP_NO_SOLUTION;
         else if (answer->status != ZP_STOPPED && (code != 0 || status != GLP_OPT))
-            answer->status = ZP_TROUBLE;
-        answer->has_values =
-            (code == 0 || code == GLP_ESTOP) && (status == GLP_OPT || status == GLP_FEAS);
+            answer->status = code == GLP_ETMLIM ? ZP_STOPPED : ZP_TROUBLE;
+        answer->has_values = (code == 0 || code == GLP_ESTOP || code == GLP_ETMLIM) &&
+                             (status == GLP_OPT || status == GLP_FEAS);
     }
     if (answer->has_values)
         for (int j = 0; j < c->program->n_columns; j++)
