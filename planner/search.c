@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* GLPK proves optima within 1e-7, so no smaller gap is claimed. */
+/* Plans closer than this are equal but for rounding. */
 static const double LEAST_GAP = 1e-9;
 
 /* The first phase, with groups of one class only, is there to find a good plan soon. */
@@ -31,7 +31,8 @@ enum { DIVE_STEPS = 8 };
 /* Boxes narrower than this part of the step time are not split any more. */
 static const double LEAST_WIDTH = 1e-9;
 
-/* The solver's rows hold within this, so the cutoff is looser by it. */
+/* The solver's rows and its optima hold within this: cutoffs are looser by it, and no bound that an
+ * integer program proved is claimed more exactly. */
 static const double SOLVER_TOLERANCE = 1e-7;
 
 /* Cells (kind, blocks, group) of one batching; beyond this fewer groups are considered. */
@@ -602,6 +603,8 @@ static bool run_phases(search *s, const zp_search_options *options, zs_error *er
                          "several",
         [ZP_MIX_ALL] = "any GPUs",
     };
+    if (s->n_solves > 0)
+        bound_ms = fmin(bound_ms, s->best_ms * (1 - SOLVER_TOLERANCE));
     s->best.groups = texts[mixing];
     s->best.groups_bound_ms = bound_ms;
     s->best.lower_bound_ms = complete ? bound_ms : fmin(bound_ms, floor_ms);

@@ -7,8 +7,9 @@
 #include "planner/problem.h"
 
 typedef struct zp_search_options {
-    double time_limit_ms; /* 0: none */
-    double gap;           /* stop when (best - bound) / best is at most this; 0: prove to 1e-9 */
+    double time_limit_ms;     /* 0: none */
+    double gap;               /* stop when (best - bound) / best is at most this; 0: prove within
+                                 the tolerance of GLPK, 1e-7 */
     const volatile int *stop; /* set by a signal handler: end with the best so far; may be NULL */
 } zp_search_options;
 
