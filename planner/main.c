@@ -165,8 +165,18 @@ static bool load_plan(zs_plan *plan, zp_recheck *recheck, zs_arena *arena, const
     if (!zp_recheck_plan(recheck, arena, plan, err))
         return zs_error_prefix(err, "%s", path);
     const char *what = NULL;
-    if (zp_recheck_differs(&what, arena, plan, recheck))
+    if (!zp_recheck_differs(&what, arena, plan, recheck))
+        return true;
+    /* Written by hand, where 0 stands for no prediction, or edited: what was certified is another
+     * plan. */
+    if (plan->step_ms > 0)
         zs_log_warn("%s: stored predictions are not those of this plan (%s)", path, what);
+    plan->step_ms = recheck->cost.step_ms;
+    plan->certificate = (zs_certificate){.status = "feasible",
+                                         .objective_ms = plan->step_ms,
+                                         .gap = 1,
+                                         .searched = "",
+                                         .solver = ""};
     return true;
 }
 
@@ -177,7 +187,6 @@ static bool check(zs_arena *arena, const zs_options *o, zs_error *err)
     const char *path = zs_options_argument(o, 0);
     if (!load_plan(&plan, &recheck, arena, path, err))
         return false;
-    plan.step_ms = recheck.cost.step_ms;
     printf("%s: ok: ", path);
     zp_report_print_summary(stdout, &plan);
     return true;

@@ -117,8 +117,10 @@ static void print_certificate(FILE *out, const zs_plan *plan)
                 strcmp(c->status, "time_limit") == 0 ? " (time limit)" : "");
     else
         fprintf(out, "No bound is known: not from the solver\n");
-    fprintf(out, "Searched:\n");
-    print_wrapped(out, c->searched);
+    if (*c->searched) {
+        fprintf(out, "Searched:\n");
+        print_wrapped(out, c->searched);
+    }
 }
 
 static void print_head(FILE *out, const zs_plan *plan, const zp_recheck *recheck)
@@ -324,10 +326,12 @@ void zp_report_print(FILE *out, const zs_plan *plan, const zp_recheck *recheck)
 
 void zp_report_print_summary(FILE *out, const zs_plan *plan)
 {
-    char step[TEXT_SIZE];
-    fprintf(out, "%d stage%s, %d of %d GPUs, %d micro-batch%s of %d, step %s, %s, gap %.2f %%\n",
+    char step[TEXT_SIZE], gap[TEXT_SIZE] = "no bound";
+    if (plan->certificate.lower_bound_ms > 0)
+        snprintf(gap, sizeof gap, "gap %.2f %%", 100 * plan->certificate.gap);
+    fprintf(out, "%d stage%s, %d of %d GPUs, %d micro-batch%s of %d, step %s, %s, %s\n",
             plan->n_stages, plan->n_stages == 1 ? "" : "s", zs_plan_n_ranks(plan),
             zs_cluster_n_devices(&plan->cluster), plan->n_micro_batches,
             plan->n_micro_batches == 1 ? "" : "es", plan->micro_batches[0],
-            print_ms(step, plan->step_ms), plan->certificate.status, 100 * plan->certificate.gap);
+            print_ms(step, plan->step_ms), plan->certificate.status, gap);
 }

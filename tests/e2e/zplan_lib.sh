@@ -19,7 +19,7 @@ status_is() {
     expected=$1
     shift
     n_checks=$((n_checks + 1))
-    "$zplan" "$@" >out 2>err </dev/null
+    "$zplan" "$@" >out 2>err
     status=$?
     [ "$status" -eq "$expected" ] && return 0
     fail "zplan $* ended with $status, expected $expected: $(head -c 400 err)"
