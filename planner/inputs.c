@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-bool zp_inputs_parse_zero(bool zero_stages[4], const char *text, zs_error *err)
+/* "1,2,3" -> zero_stages[1..3]. */
+static bool parse_zero(bool zero_stages[4], const char *text, zs_error *err)
 {
     bool given[4] = {false};
     const char *p = text;
@@ -77,7 +78,7 @@ static bool override_job(zs_job *job, const zs_options *o, zs_error *err)
     if (zs_options_is_set(o, "overlap-send"))
         job->overlap_send = zs_options_double(o, "overlap-send");
     return !zs_options_is_set(o, "zero") ||
-           zp_inputs_parse_zero(job->zero_stages, zs_options_string(o, "zero"), err);
+           parse_zero(job->zero_stages, zs_options_string(o, "zero"), err);
 }
 
 static bool override_path(const char **path, const zs_options *o, const char *name, bool required,

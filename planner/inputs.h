@@ -21,7 +21,4 @@ typedef struct zp_inputs {
 ZS_MUST_CHECK bool zp_inputs_load(zp_inputs *out, zs_arena *arena, const zs_options *options,
                                   zs_error *err);
 
-/* "1,2,3" -> zero_stages[1..3]. */
-ZS_MUST_CHECK bool zp_inputs_parse_zero(bool zero_stages[4], const char *text, zs_error *err);
-
 #endif

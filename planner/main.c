@@ -198,8 +198,7 @@ static bool explain(zs_arena *arena, const zs_options *o, zs_error *err)
     zp_recheck recheck;
     if (!load_plan(&plan, &recheck, arena, zs_options_argument(o, 0), err))
         return false;
-    zp_report_print(stdout, &plan, &recheck);
-    return true;
+    return zp_report_print(stdout, &plan, &recheck, arena, err);
 }
 
 static bool estimate(zs_arena *arena, const zs_options *o, zs_error *err)

@@ -1,4 +1,5 @@
 #include "planner/report.h"
+#include "planner/link_time.h"
 #include "shared/units.h"
 
 #include <inttypes.h>
@@ -235,6 +236,71 @@ static void print_time(FILE *out, const zs_plan *plan, const zp_recheck *recheck
     fprintf(out, "   <- bottleneck: sets the pace of all micro-batches but the first\n");
 }
 
+/* The slowest link between a rank of one stage and a rank of the next. */
+static zp_link boundary_link(const zs_plan *plan, int stage)
+{
+    const zs_plan_stage *from = &plan->stages[stage], *to = &plan->stages[stage + 1];
+    zp_link slowest = zp_link_between(&plan->cluster, from->ranks[0].node, to->ranks[0].node);
+    for (int i = 0; i < from->n_ranks; i++) {
+        for (int k = 0; k < to->n_ranks; k++) {
+            const zp_link link =
+                zp_link_between(&plan->cluster, from->ranks[i].node, to->ranks[k].node);
+            if (link.bytes_per_s < slowest.bytes_per_s)
+                slowest = link;
+        }
+    }
+    return slowest;
+}
+
+static bool print_group_traffic(FILE *out, const zs_plan *plan, const zp_recheck *recheck, int s,
+                                zs_arena *arena, zs_error *err)
+{
+    const zs_plan_stage *stage = &plan->stages[s];
+    const zp_problem *p = &recheck->built.problem;
+    const zp_kind kind = zp_problem_kind(s, plan->n_stages);
+    const int n_blocks = stage->forward.end - stage->forward.first;
+    const double gib =
+        zp_problem_volume_gib(p, stage->zero_stage, kind, n_blocks) * plan->n_micro_batches +
+        zp_problem_sync_volume_gib(p, stage->zero_stage, kind, n_blocks);
+    int *nodes = ZS_NEW(arena, int, stage->n_ranks, err);
+    if (!nodes)
+        return false;
+    for (int i = 0; i < stage->n_ranks; i++)
+        nodes[i] = stage->ranks[i].node;
+    const zp_link link = zp_link_of_group(&plan->cluster, nodes, stage->n_ranks);
+    char size[TEXT_SIZE], speed[TEXT_SIZE], ms[TEXT_SIZE];
+    fprintf(out, "%2d      ZeRO-%d among %d GPUs, a step %s over %s: %s\n", s, stage->zero_stage,
+            stage->n_ranks, print_bytes(size, (int64_t)(gib * 1073741824.0)),
+            zs_units_print_bandwidth(speed, sizeof speed, link.bytes_per_s),
+            print_ms(ms, zp_link_collective_ms(link, gib * 1073741824.0, stage->n_ranks)));
+    return true;
+}
+
+/* What travels over which links, before overlap with compute. */
+static bool print_traffic(FILE *out, const zs_plan *plan, const zp_recheck *recheck,
+                          zs_arena *arena, zs_error *err)
+{
+    bool any = plan->n_stages > 1;
+    for (int s = 0; s < plan->n_stages; s++)
+        any = any || plan->stages[s].n_ranks > 1;
+    if (any)
+        fprintf(out, "\nTraffic, before compute hides part of it\n");
+    for (int s = 0; s < plan->n_stages; s++) {
+        if (plan->stages[s].n_ranks > 1 && !print_group_traffic(out, plan, recheck, s, arena, err))
+            return false;
+        if (s + 1 == plan->n_stages)
+            break;
+        const zp_link link = boundary_link(plan, s);
+        const int64_t bytes = plan->micro_batches[0] * recheck->built.memory.boundary_bytes;
+        char size[TEXT_SIZE], speed[TEXT_SIZE], ms[TEXT_SIZE];
+        fprintf(out, "%2d -> %-2d a micro-batch %s each way over %s: %s\n", s, s + 1,
+                print_bytes(size, bytes),
+                zs_units_print_bandwidth(speed, sizeof speed, link.bytes_per_s),
+                print_ms(ms, zp_link_send_ms(link, (double)bytes)));
+    }
+    return true;
+}
+
 /* Compute of one micro-batch of b samples on a class, without sends. Infinite if not offered. */
 static double compute_ms(const zp_class *class, const zp_stage *stage, zp_kind kind, int b)
 {
@@ -313,15 +379,19 @@ static void print_warnings(FILE *out, const zs_plan *plan, const zp_recheck *rec
     }
 }
 
-void zp_report_print(FILE *out, const zs_plan *plan, const zp_recheck *recheck)
+bool zp_report_print(FILE *out, const zs_plan *plan, const zp_recheck *recheck, zs_arena *arena,
+                     zs_error *err)
 {
     print_head(out, plan, recheck);
     print_stages(out, plan);
     print_memory(out, plan, recheck);
     print_time(out, plan, recheck);
+    if (!print_traffic(out, plan, recheck, arena, err))
+        return false;
     print_why(out, plan, recheck);
     print_unused(out, plan);
     print_warnings(out, plan, recheck);
+    return true;
 }
 
 void zp_report_print_summary(FILE *out, const zs_plan *plan)
