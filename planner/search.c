@@ -599,8 +599,7 @@ static bool run_phases(search *s, const zp_search_options *options, zs_error *er
         return false;
     static const char *const texts[] = {
         [ZP_MIX_NONE] = "GPUs of one kind, above 64 of a kind in whole nodes",
-        [ZP_MIX_NODES] = "GPUs of one kind, above 64 of a kind in whole nodes, or whole nodes of "
-                         "several",
+        [ZP_MIX_NODES] = "GPUs of one kind, above 64 of a kind in whole nodes, or mixed nodes",
         [ZP_MIX_ALL] = "any GPUs",
     };
     if (s->n_solves > 0)
