@@ -147,21 +147,23 @@ static bool layernorm_backward(zx_backend *b, zx_real *dx, zx_real *dweight, zx_
                              err));
 }
 
-static bool attention_forward(zx_backend *b, zx_real *out, zx_real *lse, const zx_real *qkv, int B,
-                              int T, int C, int n_heads, zs_error *err)
+static bool attention_forward(zx_backend *b, zx_real *out, zx_real *lse, const zx_real *q,
+                              const zx_real *k, const zx_real *v, const zx_attention *sizes,
+                              zs_error *err)
 {
-    const double nC = (double)B * T * C;
-    TIMED(ATTENTION_FORWARD, 2 * nC * T, 4 * nC,
-          attention_forward(b, out, lse, qkv, B, T, C, n_heads, err));
+    const double nC = (double)sizes->B * sizes->T * sizes->n_heads * sizes->head_size;
+    TIMED(ATTENTION_FORWARD, 2 * nC * sizes->T, 4 * nC,
+          attention_forward(b, out, lse, q, k, v, sizes, err));
 }
 
-static bool attention_backward(zx_backend *b, zx_real *dqkv, const zx_real *dout,
-                               const zx_real *qkv, const zx_real *out, const zx_real *lse, int B,
-                               int T, int C, int n_heads, zs_error *err)
+static bool attention_backward(zx_backend *b, zx_real *dq, zx_real *dk, zx_real *dv,
+                               const zx_real *dout, const zx_real *q, const zx_real *k,
+                               const zx_real *v, const zx_real *out, const zx_real *lse,
+                               const zx_attention *sizes, zs_error *err)
 {
-    const double nC = (double)B * T * C;
-    TIMED(ATTENTION_BACKWARD, 5 * nC * T, 8 * nC,
-          attention_backward(b, dqkv, dout, qkv, out, lse, B, T, C, n_heads, err));
+    const double nC = (double)sizes->B * sizes->T * sizes->n_heads * sizes->head_size;
+    TIMED(ATTENTION_BACKWARD, 5 * nC * sizes->T, 8 * nC,
+          attention_backward(b, dq, dk, dv, dout, q, k, v, out, lse, sizes, err));
 }
 
 static bool activation_forward(zx_backend *b, zx_real *out, const zx_real *x, zm_activation kind,

@@ -26,6 +26,17 @@ typedef struct zx_adamw {
     int64_t step;      /* 1 for the first update: bias correction */
 } zx_adamw;
 
+/* Sizes of an attention. Head h of the queries attends to head h / (n_heads / n_kv_heads) of keys
+ * and values (Ainslie et al., GQA, EMNLP 2023, sec. 2.2). Tokens are stride elements apart, heads
+ * of a token behind each other. */
+typedef struct zx_attention {
+    int B, T;
+    int n_heads, n_kv_heads; /* the second divides the first */
+    int head_size;
+    int64_t q_stride;
+    int64_t kv_stride; /* of keys and of values */
+} zx_attention;
+
 typedef struct zx_backend_ops {
     const char *name; /* "cpu", "cuda" */
     /* n_threads: of the CPU backend; 0: as many as OpenMP would take. */
@@ -59,7 +70,7 @@ typedef struct zx_backend_ops {
                             int n_in, int n_out, bool input_major, bool accumulate_dx,
                             zs_error *err);
 
-    /* out (n,C) = wte[token] + wpe[position], n = B T. */
+    /* out (n,C) = wte[token] + wpe[position] (NULL: none), n = B T. */
     bool (*embedding_forward)(zx_backend *b, zx_real *out, const int32_t *tokens,
                               const zx_real *wte, const zx_real *wpe, int B, int T, int C,
                               zs_error *err);
@@ -78,20 +89,45 @@ typedef struct zx_backend_ops {
                                const zx_real *weight, const zx_real *mean, const zx_real *rstd,
                                int64_t n, int C, zs_error *err);
 
-    /* Causal attention: out (B,T,C) from qkv (B,T,3C); lse (B,NH,T) log-sum-exp of the scaled
-     * scores, kept for backward, which recomputes the probabilities (Dao et al., FlashAttention,
-     * NeurIPS 2022, alg. 1 and 4): no T x T tensor outlives a call. */
-    bool (*attention_forward)(zx_backend *b, zx_real *out, zx_real *lse, const zx_real *qkv, int B,
-                              int T, int C, int n_heads, zs_error *err);
-    bool (*attention_backward)(zx_backend *b, zx_real *dqkv, const zx_real *dout,
-                               const zx_real *qkv, const zx_real *out, const zx_real *lse, int B,
-                               int T, int C, int n_heads, zs_error *err);
+    /* The same without mean and bias; eps inside the root. Zhang and Sennrich, Root Mean Square
+     * Layer Normalization, NeurIPS 2019, eq. 4. */
+    bool (*rmsnorm_forward)(zx_backend *b, zx_real *out, zx_real *rstd, const zx_real *x,
+                            const zx_real *weight, int64_t n, int C, double eps, zs_error *err);
+    bool (*rmsnorm_backward)(zx_backend *b, zx_real *dx, zx_real *dweight, const zx_real *dresidual,
+                             const zx_real *dout, const zx_real *x, const zx_real *weight,
+                             const zx_real *rstd, int64_t n, int C, zs_error *err);
+
+    /* Causal attention: out (B,T,n_heads,head_size) from q, k, v; lse (B,NH,T) log-sum-exp of the
+     * scaled scores, kept for backward, which recomputes the probabilities (Dao et al.,
+     * FlashAttention, NeurIPS 2022, alg. 1 and 4): no T x T tensor outlives a call. */
+    bool (*attention_forward)(zx_backend *b, zx_real *out, zx_real *lse, const zx_real *q,
+                              const zx_real *k, const zx_real *v, const zx_attention *shape,
+                              zs_error *err);
+    /* dq, dk, dv lie as q, k, v do. */
+    bool (*attention_backward)(zx_backend *b, zx_real *dq, zx_real *dk, zx_real *dv,
+                               const zx_real *dout, const zx_real *q, const zx_real *k,
+                               const zx_real *v, const zx_real *out, const zx_real *lse,
+                               const zx_attention *shape, zs_error *err);
+
+    /* Turns x (B,T,n_heads,d = head_size), in place: of position t the pairs of channels (i, i +
+     * d/2) by the angle t theta^(-2i/d) (Su et al., RoFormer, Neurocomputing 568, 2024, eq. 15;
+     * halves instead of neighbours as Hugging Face's weights have them). inverse: back, which is
+     * the gradient's way. d is even. */
+    bool (*rotary)(zx_backend *b, zx_real *x, double theta, bool inverse, int B, int T, int n_heads,
+                   int head_size, zs_error *err);
 
     /* Activation functions over n elements; dx = dout f'(x), dx may be dout itself. */
     bool (*activation_forward)(zx_backend *b, zx_real *out, const zx_real *x, zm_activation kind,
                                int64_t n, zs_error *err);
     bool (*activation_backward)(zx_backend *b, zx_real *dx, const zx_real *dout, const zx_real *x,
                                 zm_activation kind, int64_t n, zs_error *err);
+
+    /* out = silu(gate) up over n elements (Shazeer, GLU Variants Improve Transformer, 2020, eq. 6).
+     * dgate may be dout itself. */
+    bool (*swiglu_forward)(zx_backend *b, zx_real *out, const zx_real *gate, const zx_real *up,
+                           int64_t n, zs_error *err);
+    bool (*swiglu_backward)(zx_backend *b, zx_real *dgate, zx_real *dup, const zx_real *dout,
+                            const zx_real *gate, const zx_real *up, int64_t n, zs_error *err);
 
     /* out = x + y over n elements; out may be x or y. */
     bool (*add)(zx_backend *b, zx_real *out, const zx_real *x, const zx_real *y, int64_t n,

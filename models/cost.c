@@ -79,7 +79,7 @@ static int64_t kv_width(const zm_model *model)
 static double embedding_features(const zm_model *model, bool backward)
 {
     const double C = model->n_channels;
-    const bool has_positions = model->family != ZM_LLAMA;
+    const bool has_positions = !zm_model_form(model)->rotary;
     /* forward: a row of each table, the sum. backward: dout, and each row read and written. */
     return (has_positions ? 2 : 1) * (backward ? 2 : 1) * C + C;
 }
@@ -94,7 +94,7 @@ static double block_features(const zm_model *model, bool backward)
 {
     const double C = model->n_channels, F = model->n_ffn;
     const double qkv = C + 2 * (double)kv_width(model);
-    const bool gated = model->family == ZM_LLAMA;
+    const bool gated = zm_model_form(model)->gated;
     if (backward)
         return 2 * 4 * C + 2 * qkv + 2 * C + (gated ? 5 : 3) * F;
     return 2 * 2 * C + qkv + C + 2 * 3 * C + (gated ? 3 : 2) * F;
@@ -133,9 +133,7 @@ double zm_cost_backward_bytes(const zm_model *model, zs_layer_kind kind, int seq
 
 int64_t zm_cost_block_act_bytes(const zm_model *model, int seq_len, zs_precision precision)
 {
-    /* Means, deviations and log-sum-exps stay fp32: a mean and a deviation (RMSNorm: a deviation)
-     * of two norms, and one number per head. */
-    const int64_t n_fp32 = (model->family == ZM_LLAMA ? 2 : 4) + model->n_heads;
+    const int64_t n_fp32 = zm_block_fp32_act_floats(model);
     const int64_t n_other = zm_block_act_floats(model) - n_fp32;
     return seq_len * (4 * n_fp32 + element_bytes(precision) * n_other) +
            zm_cost_boundary_bytes(model, seq_len, precision);
@@ -153,6 +151,6 @@ int64_t zm_cost_boundary_bytes(const zm_model *model, int seq_len, zs_precision 
 
 int64_t zm_cost_logits_bytes(const zm_model *model, int seq_len, zs_precision precision)
 {
-    const int64_t n_fp32 = (model->family == ZM_LLAMA ? 1 : 2) + (int64_t)model->n_vocab;
+    const int64_t n_fp32 = zm_norm_floats(model) + model->n_vocab;
     return INT64_C(4) * seq_len * n_fp32 + zm_cost_boundary_bytes(model, seq_len, precision);
 }

@@ -23,7 +23,6 @@ typedef struct row {
 
 typedef struct table {
     const char *block_prefix; /* what comes before the index */
-    bool input_major;
     int n_embedding, n_block, n_norm;
     const row *embedding, *block, *norm; /* norm: the head without its matrix */
 } table;
@@ -103,18 +102,29 @@ static const row llama_norm[] = {
 /* clang-format on */
 
 #define ROWS(array) ((int)(sizeof(array) / sizeof(array)[0]))
-#define TABLE(prefix, is_input_major, family)                                                      \
+#define TABLE(prefix, family)                                                                      \
     {                                                                                              \
-        .block_prefix = (prefix), .input_major = (is_input_major),                                 \
-        .n_embedding = ROWS(family##_embedding), .n_block = ROWS(family##_block),                  \
-        .n_norm = ROWS(family##_norm), .embedding = family##_embedding, .block = family##_block,   \
-        .norm = family##_norm                                                                      \
+        .block_prefix = (prefix), .n_embedding = ROWS(family##_embedding),                         \
+        .n_block = ROWS(family##_block), .n_norm = ROWS(family##_norm),                            \
+        .embedding = family##_embedding, .block = family##_block, .norm = family##_norm            \
     }
 static const table tables[ZM_N_FAMILIES] = {
-    [ZM_GPT2] = TABLE("transformer.h.", true, gpt2),
-    [ZM_OPT] = TABLE("model.decoder.layers.", false, opt),
-    [ZM_LLAMA] = TABLE("model.layers.", false, llama),
+    [ZM_GPT2] = TABLE("transformer.h.", gpt2),
+    [ZM_OPT] = TABLE("model.decoder.layers.", opt),
+    [ZM_LLAMA] = TABLE("model.layers.", llama),
 };
+
+static const zm_form forms[ZM_N_FAMILIES] = {
+    [ZM_GPT2] = {.input_major = true, .packed_qkv = true},
+    /* OPT looks positions up at index + 2: its first two rows belong to padding. */
+    [ZM_OPT] = {.n_reserved_positions = 2},
+    [ZM_LLAMA] = {.rms_norm = true, .rotary = true, .gated = true},
+};
+
+const zm_form *zm_model_form(const zm_model *model)
+{
+    return &forms[model->family];
+}
 
 static int64_t dim_size(const zm_model *model, dim d)
 {
@@ -132,8 +142,7 @@ static int64_t dim_size(const zm_model *model, dim d)
     case DIM_V:
         return model->n_vocab;
     case DIM_P:
-        /* OPT looks positions up at index + 2: its first two rows belong to padding. */
-        return (int64_t)model->n_positions + (model->family == ZM_OPT ? 2 : 0);
+        return (int64_t)model->n_positions + zm_model_form(model)->n_reserved_positions;
     }
     assert(false);
     return 0;
@@ -176,7 +185,7 @@ int zm_layer_tensors(zm_tensor tensors[ZM_MAX_TENSORS], const zm_model *model, i
         for (int i = 0; i < t->n_block; i++) {
             zm_tensor *tensor = &tensors[n++];
             fill(tensor, model, &t->block[i]);
-            tensor->input_major = t->input_major && tensor->n_dims == 2;
+            tensor->input_major = zm_model_form(model)->input_major && tensor->n_dims == 2;
             snprintf(tensor->name, sizeof tensor->name, "%s%d%s", t->block_prefix, layer - 1,
                      t->block[i].name);
         }
@@ -269,16 +278,25 @@ bool zm_stage_tensors(zm_stage_tensor **out, int *n, zs_arena *arena, const zm_m
     return true;
 }
 
-int64_t zm_gpt2_act_floats(const zm_model *model, zm_gpt2_act act)
+static const bool act_is_fp32[ZM_N_ACTS] = {
+#define ACT(symbol, floats, fp32) [ZM_ACT_##symbol] = fp32,
+    ZM_ACTS(ACT)
+#undef ACT
+};
+
+int64_t zm_act_floats(const zm_model *model, zm_act act)
 {
+    const zm_form *form = zm_model_form(model);
     const int64_t C = model->n_channels, F = model->n_ffn, NH = model->n_heads;
+    const int64_t KV = dim_size(model, DIM_KV);
+    const int64_t MEAN = form->rms_norm ? 0 : 1, GATE = form->gated ? F : 0;
     switch (act) {
-#define ACT(symbol, floats)                                                                        \
+#define ACT(symbol, floats, fp32)                                                                  \
     case ZM_ACT_##symbol:                                                                          \
         return floats;
-        ZM_GPT2_ACTS(ACT)
+        ZM_ACTS(ACT)
 #undef ACT
-    case ZM_N_GPT2_ACTS:
+    case ZM_N_ACTS:
         break;
     }
     assert(false);
@@ -287,23 +305,31 @@ int64_t zm_gpt2_act_floats(const zm_model *model, zm_gpt2_act act)
 
 int64_t zm_block_act_floats(const zm_model *model)
 {
-    if (model->family == ZM_LLAMA) {
-        const int64_t C = model->n_channels, F = model->n_ffn, NH = model->n_heads;
-        const int64_t kv = dim_size(model, DIM_KV);
-        /* norm1, rstd, q k v, attention, lse, residual, norm2, rstd, gate, up, their product */
-        return C + 1 + (C + 2 * kv) + C + NH + C + C + 1 + 3 * F;
-    }
     int64_t floats = 0;
-    for (int act = 0; act < ZM_N_GPT2_ACTS; act++)
-        floats += zm_gpt2_act_floats(model, (zm_gpt2_act)act);
+    for (int act = 0; act < ZM_N_ACTS; act++)
+        floats += zm_act_floats(model, (zm_act)act);
     return floats;
+}
+
+int64_t zm_block_fp32_act_floats(const zm_model *model)
+{
+    int64_t floats = 0;
+    for (int act = 0; act < ZM_N_ACTS; act++)
+        if (act_is_fp32[act])
+            floats += zm_act_floats(model, (zm_act)act);
+    return floats;
+}
+
+int64_t zm_norm_floats(const zm_model *model)
+{
+    return zm_model_form(model)->rms_norm ? 1 : 2;
 }
 
 int64_t zm_block_scratch_floats(const zm_model *model)
 {
     const int64_t C = model->n_channels, F = model->n_ffn;
     const int64_t qkv = C + 2 * dim_size(model, DIM_KV);
-    /* The gated MLP of LLaMA has two inner gradients at a time. */
-    const int64_t inner = model->family == ZM_LLAMA ? 2 * F : F;
+    /* A gated MLP has two inner gradients at a time. */
+    const int64_t inner = zm_model_form(model)->gated ? 2 * F : F;
     return (inner > qkv ? inner : qkv) + C;
 }

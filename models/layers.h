@@ -93,36 +93,53 @@ ZS_MUST_CHECK bool zm_stage_tensors(zm_stage_tensor **out, int *n, zs_arena *are
                                     const zm_model *model, int first_block, int end_block,
                                     zs_error *err);
 
-/* Activations that the backward pass of a GPT-2 block reads, floats per token; F = n_ffn.
- * OPT and LLaMA get theirs with their executor. */
+/* What the layers of a family are made of. */
+typedef struct zm_form {
+    bool input_major;         /* matrices of a block are (in,out) */
+    bool packed_qkv;          /* ZM_QKV_W; otherwise ZM_Q_W, ZM_K_W, ZM_V_W */
+    bool rms_norm;            /* RMSNorm; otherwise LayerNorm */
+    bool rotary;              /* positions turn queries and keys; otherwise they have a ZM_WPE */
+    bool gated;               /* the MLP's inner width is activation(gate) * up */
+    int n_reserved_positions; /* rows of ZM_WPE before that of position 0 */
+} zm_form;
+
+const zm_form *zm_model_form(const zm_model *model);
+
+/* Activations that the backward pass of a block reads: floats per token, and whether they stay
+ * fp32 under bf16. The families differ in sizes, some of which are 0: KV is the width of the keys,
+ * MEAN 1 with LayerNorm, GATE F with a gated MLP; F = n_ffn. */
 /* clang-format off */
-#define ZM_GPT2_ACTS(ACT)                                                                          \
-    ACT(NORM1,      C)  /* output of the first norm */                                             \
-    ACT(NORM1_MEAN, 1)                                                                             \
-    ACT(NORM1_RSTD, 1)                                                                             \
-    ACT(QKV,        3 * C)                                                                         \
-    ACT(ATT,        C)  /* attention output before its projection */                               \
-    ACT(LSE,        NH) /* log of the sum of exponentials, per head */                             \
-    ACT(RESIDUAL,   C)  /* after attention and skip connection */                                  \
-    ACT(NORM2,      C)                                                                             \
-    ACT(NORM2_MEAN, 1)                                                                             \
-    ACT(NORM2_RSTD, 1)                                                                             \
-    ACT(FC,         F)  /* before the activation function */                                       \
-    ACT(GELU,       F)
+#define ZM_ACTS(ACT)                                                                               \
+    ACT(NORM1,      C,          false) /* output of the first norm */                              \
+    ACT(NORM1_MEAN, MEAN,       true)                                                              \
+    ACT(NORM1_RSTD, 1,          true)                                                              \
+    ACT(QKV,        C + 2 * KV, false) /* packed by token, or q, k and v behind each other */      \
+    ACT(ATT,        C,          false) /* attention output before its projection */                \
+    ACT(LSE,        NH,         true)  /* log of the sum of exponentials, per head */              \
+    ACT(RESIDUAL,   C,          false) /* after attention and skip connection */                   \
+    ACT(NORM2,      C,          false)                                                             \
+    ACT(NORM2_MEAN, MEAN,       true)                                                              \
+    ACT(NORM2_RSTD, 1,          true)                                                              \
+    ACT(GATE,       GATE,       false)                                                             \
+    ACT(FC,         F,          false) /* before the activation function; with a gate: up */       \
+    ACT(INNER,      F,          false) /* after it: what the second matrix reads */
 /* clang-format on */
 
-typedef enum zm_gpt2_act {
-#define ACT(symbol, floats) ZM_ACT_##symbol,
-    ZM_GPT2_ACTS(ACT)
+typedef enum zm_act {
+#define ACT(symbol, floats, fp32) ZM_ACT_##symbol,
+    ZM_ACTS(ACT)
 #undef ACT
-        ZM_N_GPT2_ACTS
-} zm_gpt2_act;
+        ZM_N_ACTS
+} zm_act;
 
-/* Floats per token of one saved activation, and of all of them; for OPT and LLaMA the sum is that
- * of the same quantities in their shapes. The block's input is not counted here: it is the output
- * of the layer before. */
-int64_t zm_gpt2_act_floats(const zm_model *model, zm_gpt2_act act);
+/* Floats per token of one saved activation, of all of them, and of those that stay fp32. The
+ * block's input is not counted here: it is the output of the layer before. */
+int64_t zm_act_floats(const zm_model *model, zm_act act);
 int64_t zm_block_act_floats(const zm_model *model);
+int64_t zm_block_fp32_act_floats(const zm_model *model);
+
+/* Floats per token that a norm keeps for backward: mean (LayerNorm) and reciprocal deviation. */
+int64_t zm_norm_floats(const zm_model *model);
 
 /* Floats per token that a block's backward pass needs beside them, for one block at a time: a
  * gradient of the MLP's or the attention's inner width, and one of C. */

@@ -114,3 +114,50 @@ bool zx_cpu_activation_backward(zx_backend *b, zx_real *dx, const zx_real *dout,
     }
     return true;
 }
+
+static ZX_CLONES void swiglu_range(zx_real *out, const zx_real *gate, const zx_real *up,
+                                   int64_t first, int64_t end)
+{
+#pragma omp simd
+    for (int64_t i = first; i < end; i++)
+        out[i] = silu(gate[i]).value * up[i];
+}
+
+static ZX_CLONES void swiglu_backward_range(zx_real *dgate, zx_real *dup, const zx_real *dout,
+                                            const zx_real *gate, const zx_real *up, int64_t first,
+                                            int64_t end)
+{
+#pragma omp simd
+    for (int64_t i = first; i < end; i++) {
+        const value_slope g = silu(gate[i]);
+        const zx_real d = dout[i];
+        dup[i] = d * g.value;
+        dgate[i] = d * up[i] * g.slope;
+    }
+}
+
+bool zx_cpu_swiglu_forward(zx_backend *b, zx_real *out, const zx_real *gate, const zx_real *up,
+                           int64_t n, zs_error *err)
+{
+    const int n_threads = zx_cpu_threads(b, n);
+    (void)err;
+#pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
+    for (int part = 0; part < n_threads; part++) {
+        const zx_range range = zx_cpu_part(n, 16, n_threads, part);
+        swiglu_range(out, gate, up, range.first, range.end);
+    }
+    return true;
+}
+
+bool zx_cpu_swiglu_backward(zx_backend *b, zx_real *dgate, zx_real *dup, const zx_real *dout,
+                            const zx_real *gate, const zx_real *up, int64_t n, zs_error *err)
+{
+    const int n_threads = zx_cpu_threads(b, n);
+    (void)err;
+#pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
+    for (int part = 0; part < n_threads; part++) {
+        const zx_range range = zx_cpu_part(n, 16, n_threads, part);
+        swiglu_backward_range(dgate, dup, dout, gate, up, range.first, range.end);
+    }
+    return true;
+}

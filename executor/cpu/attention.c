@@ -8,13 +8,12 @@
  * The products over a block are the BLAS's, on the thread that owns the (sample, head). */
 enum { QUERY_BLOCK = 64 };
 
-/* One head of one sample. Rows are row_stride apart in q, k, v and their gradients, C apart in out
- * and its gradient. */
+/* One head of one sample: sizes are those of the call. */
 typedef struct head {
     const zx_real *q, *k, *v;
-    int64_t row_stride;
-    int C;
-    int d; /* C / n_heads */
+    int64_t q_stride, kv_stride;
+    int64_t out_stride; /* n_heads * head_size, of out and its gradient */
+    int d;              /* head_size */
     int T;
     zx_real scale;    /* 1 / sqrt(d) */
     zx_real *scores;  /* (QUERY_BLOCK, ld) */
@@ -33,20 +32,34 @@ static int64_t scratch_elements(int T)
     return 2 * QUERY_BLOCK * score_stride(T);
 }
 
-static head head_of(const zx_real *qkv, zx_real *scratch, int64_t index, int T, int C, int n_heads)
+/* Where a head of a sample starts in out, in q, and in k and v. */
+typedef struct place {
+    int64_t out, q, kv;
+} place;
+
+static place place_of(const zx_attention *shape, int64_t sample, int index)
 {
-    const int64_t sample = index / n_heads;
-    const int d = C / n_heads;
-    const zx_real *q = qkv + sample * T * 3 * C + index % n_heads * d;
-    const int64_t ld = score_stride(T);
-    return (head){.q = q,
-                  .k = q + C,
-                  .v = q + 2 * (int64_t)C,
-                  .row_stride = 3 * (int64_t)C,
-                  .C = C,
-                  .d = d,
-                  .T = T,
-                  .scale = (zx_real)(1 / sqrt((double)d)),
+    const int group = shape->n_heads / shape->n_kv_heads;
+    const int64_t row = sample * shape->T;
+    const int64_t d = shape->head_size;
+    return (place){.out = row * shape->n_heads * d + index * d,
+                   .q = row * shape->q_stride + index * d,
+                   .kv = row * shape->kv_stride + index / group * d};
+}
+
+static head head_at(const zx_attention *shape, place at, const zx_real *q, const zx_real *k,
+                    const zx_real *v, zx_real *scratch)
+{
+    const int64_t ld = score_stride(shape->T);
+    return (head){.q = q + at.q,
+                  .k = k + at.kv,
+                  .v = v + at.kv,
+                  .q_stride = shape->q_stride,
+                  .kv_stride = shape->kv_stride,
+                  .out_stride = (int64_t)shape->n_heads * shape->head_size,
+                  .d = shape->head_size,
+                  .T = shape->T,
+                  .scale = (zx_real)(1 / sqrt((double)shape->head_size)),
                   .scores = scratch,
                   .dscores = scratch + QUERY_BLOCK * ld,
                   .ld = ld};
@@ -55,8 +68,8 @@ static head head_of(const zx_real *qkv, zx_real *scratch, int64_t index, int T, 
 /* Scaled scores of queries [first, end) against keys [0, end). */
 static void block_scores(const head *h, int first, int end)
 {
-    zx_cpu_gemm(false, true, end - first, end, h->d, h->scale, h->q + first * h->row_stride,
-                h->row_stride, h->k, h->row_stride, 0, h->scores, h->ld);
+    zx_cpu_gemm(false, true, end - first, end, h->d, h->scale, h->q + first * h->q_stride,
+                h->q_stride, h->k, h->kv_stride, 0, h->scores, h->ld);
 }
 
 /* Rows become exp(score - max) with zeros above the diagonal; 1 / sum and log-sum-exp per row. */
@@ -94,33 +107,41 @@ static void forward_head(const head *h, zx_real *out, zx_real *lse)
     zx_real inverse_sum[QUERY_BLOCK];
     for (int first = 0; first < h->T; first += QUERY_BLOCK) {
         const int end = first + QUERY_BLOCK < h->T ? first + QUERY_BLOCK : h->T;
-        zx_real *out_block = out + (int64_t)first * h->C;
+        zx_real *out_block = out + first * h->out_stride;
         block_scores(h, first, end);
         block_softmax(h, inverse_sum, lse, first, end);
-        zx_cpu_gemm(false, false, end - first, h->d, end, 1, h->scores, h->ld, h->v, h->row_stride,
-                    0, out_block, h->C);
-        scale_rows(out_block, inverse_sum, end - first, h->d, h->C);
+        zx_cpu_gemm(false, false, end - first, h->d, end, 1, h->scores, h->ld, h->v, h->kv_stride,
+                    0, out_block, h->out_stride);
+        scale_rows(out_block, inverse_sum, end - first, h->d, h->out_stride);
     }
 }
 
-bool zx_cpu_attention_forward(zx_backend *b, zx_real *out, zx_real *lse, const zx_real *qkv, int B,
-                              int T, int C, int n_heads, zs_error *err)
+static int threads_of(zx_backend *b, const zx_attention *shape)
+{
+    const int64_t rows = (int64_t)shape->B * shape->T;
+    return zx_cpu_threads(b, rows * shape->T * shape->n_heads * shape->head_size / ZX_GEMM_SPEED);
+}
+
+bool zx_cpu_attention_forward(zx_backend *b, zx_real *out, zx_real *lse, const zx_real *q,
+                              const zx_real *k, const zx_real *v, const zx_attention *shape,
+                              zs_error *err)
 {
     zx_cpu *cpu = (zx_cpu *)b;
-    const int n_threads = zx_cpu_threads(b, (int64_t)B * T * T * C / ZX_GEMM_SPEED);
-    const int64_t n_items = (int64_t)B * n_heads;
-    const int64_t per_thread = scratch_elements(T);
+    const int n_threads = threads_of(b, shape);
+    const int n_heads = shape->n_heads;
+    const int64_t per_thread = scratch_elements(shape->T);
     void *scratch;
-    if (B == 0 || T == 0)
+    if (shape->B == 0 || shape->T == 0)
         return true;
     if (!zx_cpu_scratch(cpu, &scratch, n_threads * per_thread * (int64_t)sizeof(zx_real), err))
         return false;
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
     for (int part = 0; part < n_threads; part++) {
-        const zx_range items = zx_cpu_part(n_items, 1, n_threads, part);
+        const zx_range items = zx_cpu_part((int64_t)shape->B * n_heads, 1, n_threads, part);
         for (int64_t i = items.first; i < items.end; i++) {
-            const head h = head_of(qkv, (zx_real *)scratch + part * per_thread, i, T, C, n_heads);
-            forward_head(&h, out + i / n_heads * T * C + i % n_heads * h.d, lse + i * T);
+            const place at = place_of(shape, i / n_heads, (int)(i % n_heads));
+            const head h = head_at(shape, at, q, k, v, (zx_real *)scratch + part * per_thread);
+            forward_head(&h, out + at.out, lse + i * shape->T);
         }
     }
     return true;
@@ -134,8 +155,8 @@ static ZX_CLONES void block_dscores(const head *h, const zx_real *dout, const zx
     for (int row = first; row < end; row++) {
         zx_real *p = h->scores + (row - first) * h->ld;
         zx_real *ds = h->dscores + (row - first) * h->ld;
-        const zx_real *dout_row = dout + (int64_t)row * h->C;
-        const zx_real *out_row = out + (int64_t)row * h->C;
+        const zx_real *dout_row = dout + row * h->out_stride;
+        const zx_real *out_row = out + row * h->out_stride;
         const zx_real lse_row = lse[row];
         zx_real dot = 0;
 #pragma omp simd reduction(+ : dot)
@@ -153,52 +174,54 @@ static ZX_CLONES void block_dscores(const head *h, const zx_real *dout, const zx
     }
 }
 
-static void backward_head(const head *h, zx_real *dq, const zx_real *dout, const zx_real *out,
-                          const zx_real *lse)
+/* dk and dv are added to when accumulate. */
+static void backward_head(const head *h, zx_real *dq, zx_real *dk, zx_real *dv, bool accumulate,
+                          const zx_real *dout, const zx_real *out, const zx_real *lse)
 {
-    zx_real *dk = dq + h->C;
-    zx_real *dv = dq + 2 * (int64_t)h->C;
-    const int64_t stride = h->row_stride;
     const int last_first = (h->T - 1) / QUERY_BLOCK * QUERY_BLOCK;
     /* From the last block, which sees every key and so writes all of dk and dv. */
     for (int first = last_first; first >= 0; first -= QUERY_BLOCK) {
         const int end = first + QUERY_BLOCK < h->T ? first + QUERY_BLOCK : h->T;
-        const zx_real *dout_block = dout + (int64_t)first * h->C;
-        const zx_real beta = first == last_first ? 0 : 1;
+        const zx_real *dout_block = dout + first * h->out_stride;
+        const zx_real beta = first == last_first && !accumulate ? 0 : 1;
         const int n = end - first;
         block_scores(h, first, end);
-        zx_cpu_gemm(false, true, n, end, h->d, 1, dout_block, h->C, h->v, stride, 0, h->dscores,
-                    h->ld);
+        zx_cpu_gemm(false, true, n, end, h->d, 1, dout_block, h->out_stride, h->v, h->kv_stride, 0,
+                    h->dscores, h->ld);
         block_dscores(h, dout, out, lse, first, end);
-        zx_cpu_gemm(true, false, end, h->d, n, 1, h->scores, h->ld, dout_block, h->C, beta, dv,
-                    stride);
-        zx_cpu_gemm(false, false, n, h->d, end, h->scale, h->dscores, h->ld, h->k, stride, 0,
-                    dq + first * stride, stride);
-        zx_cpu_gemm(true, false, end, h->d, n, h->scale, h->dscores, h->ld, h->q + first * stride,
-                    stride, beta, dk, stride);
+        zx_cpu_gemm(true, false, end, h->d, n, 1, h->scores, h->ld, dout_block, h->out_stride, beta,
+                    dv, h->kv_stride);
+        zx_cpu_gemm(false, false, n, h->d, end, h->scale, h->dscores, h->ld, h->k, h->kv_stride, 0,
+                    dq + first * h->q_stride, h->q_stride);
+        zx_cpu_gemm(true, false, end, h->d, n, h->scale, h->dscores, h->ld,
+                    h->q + first * h->q_stride, h->q_stride, beta, dk, h->kv_stride);
     }
 }
 
-bool zx_cpu_attention_backward(zx_backend *b, zx_real *dqkv, const zx_real *dout,
-                               const zx_real *qkv, const zx_real *out, const zx_real *lse, int B,
-                               int T, int C, int n_heads, zs_error *err)
+bool zx_cpu_attention_backward(zx_backend *b, zx_real *dq, zx_real *dk, zx_real *dv,
+                               const zx_real *dout, const zx_real *q, const zx_real *k,
+                               const zx_real *v, const zx_real *out, const zx_real *lse,
+                               const zx_attention *shape, zs_error *err)
 {
     zx_cpu *cpu = (zx_cpu *)b;
-    const int n_threads = zx_cpu_threads(b, (int64_t)B * T * T * C / ZX_GEMM_SPEED);
-    const int64_t n_items = (int64_t)B * n_heads;
-    const int64_t per_thread = scratch_elements(T);
+    const int n_threads = threads_of(b, shape);
+    const int n_kv = shape->n_kv_heads;
+    const int group = shape->n_heads / n_kv;
+    const int64_t per_thread = scratch_elements(shape->T);
     void *scratch;
-    if (B == 0 || T == 0)
+    if (shape->B == 0 || shape->T == 0)
         return true;
     if (!zx_cpu_scratch(cpu, &scratch, n_threads * per_thread * (int64_t)sizeof(zx_real), err))
         return false;
+        /* The heads of a group add to one dk and dv, so one thread takes them all. */
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
     for (int part = 0; part < n_threads; part++) {
-        const zx_range items = zx_cpu_part(n_items, 1, n_threads, part);
-        for (int64_t i = items.first; i < items.end; i++) {
-            const head h = head_of(qkv, (zx_real *)scratch + part * per_thread, i, T, C, n_heads);
-            const int64_t at = i / n_heads * T * C + i % n_heads * h.d;
-            backward_head(&h, dqkv + (h.q - qkv), dout + at, out + at, lse + i * T);
+        const zx_range items = zx_cpu_part((int64_t)shape->B * n_kv, 1, n_threads, part);
+        for (int64_t i = items.first * group; i < items.end * group; i++) {
+            const place at = place_of(shape, i / shape->n_heads, (int)(i % shape->n_heads));
+            const head h = head_at(shape, at, q, k, v, (zx_real *)scratch + part * per_thread);
+            backward_head(&h, dq + at.q, dk + at.kv, dv + at.kv, i % group != 0, dout + at.out,
+                          out + at.out, lse + i * shape->T);
         }
     }
     return true;

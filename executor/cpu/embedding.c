@@ -1,5 +1,7 @@
 #include "executor/cpu/kernels.h"
 
+#include <string.h>
+
 static ZX_CLONES void add_rows(zx_real *out, const zx_real *x, const zx_real *y, int64_t n)
 {
 #pragma omp simd
@@ -17,8 +19,13 @@ bool zx_cpu_embedding_forward(zx_backend *b, zx_real *out, const int32_t *tokens
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
     for (int part = 0; part < n_threads; part++) {
         const zx_range rows = zx_cpu_part(n, 1, n_threads, part);
-        for (int64_t row = rows.first; row < rows.end; row++)
-            add_rows(out + row * C, wte + (int64_t)tokens[row] * C, wpe + row % T * C, C);
+        for (int64_t row = rows.first; row < rows.end; row++) {
+            const zx_real *wte_row = wte + (int64_t)tokens[row] * C;
+            if (wpe != NULL)
+                add_rows(out + row * C, wte_row, wpe + row % T * C, C);
+            else
+                memcpy(out + row * C, wte_row, (size_t)C * sizeof(zx_real));
+        }
     }
     return true;
 }
@@ -37,8 +44,10 @@ bool zx_cpu_embedding_backward(zx_backend *b, zx_real *dwte, zx_real *dwpe, cons
         for (int64_t row = 0; row < n; row++) {
             const zx_real *dout_row = dout + row * C + cols.first;
             zx_real *dwte_row = dwte + (int64_t)tokens[row] * C + cols.first;
-            zx_real *dwpe_row = dwpe + row % T * C + cols.first;
             add_rows(dwte_row, dwte_row, dout_row, cols.end - cols.first);
+            if (dwpe == NULL)
+                continue;
+            zx_real *dwpe_row = dwpe + row % T * C + cols.first;
             add_rows(dwpe_row, dwpe_row, dout_row, cols.end - cols.first);
         }
     }

@@ -10,6 +10,14 @@
 
 typedef struct zx_cpu_allocation zx_cpu_allocation;
 
+/* Cosines and sines of rotary positions [0, T), (T,head_size/2) each. */
+typedef struct zx_angles {
+    void *memory;
+    const zx_real *cos, *sin;
+    double theta;
+    int T, head_size;
+} zx_angles;
+
 typedef struct zx_cpu {
     zx_backend base;
     int n_threads;
@@ -19,6 +27,7 @@ typedef struct zx_cpu {
     int64_t peak_bytes;
     void *scratch; /* of attention; grows to the largest call and stays */
     int64_t scratch_bytes;
+    zx_angles angles;
 } zx_cpu;
 
 /* A loop that deserves the widest vectors of the machine that runs it, which need not be the one
@@ -99,11 +108,24 @@ bool zx_cpu_layernorm_backward(zx_backend *b, zx_real *dx, zx_real *dweight, zx_
                                const zx_real *dresidual, const zx_real *dout, const zx_real *x,
                                const zx_real *weight, const zx_real *mean, const zx_real *rstd,
                                int64_t n, int C, zs_error *err);
-bool zx_cpu_attention_forward(zx_backend *b, zx_real *out, zx_real *lse, const zx_real *qkv, int B,
-                              int T, int C, int n_heads, zs_error *err);
-bool zx_cpu_attention_backward(zx_backend *b, zx_real *dqkv, const zx_real *dout,
-                               const zx_real *qkv, const zx_real *out, const zx_real *lse, int B,
-                               int T, int C, int n_heads, zs_error *err);
+bool zx_cpu_rmsnorm_forward(zx_backend *b, zx_real *out, zx_real *rstd, const zx_real *x,
+                            const zx_real *weight, int64_t n, int C, double eps, zs_error *err);
+bool zx_cpu_rmsnorm_backward(zx_backend *b, zx_real *dx, zx_real *dweight, const zx_real *dresidual,
+                             const zx_real *dout, const zx_real *x, const zx_real *weight,
+                             const zx_real *rstd, int64_t n, int C, zs_error *err);
+bool zx_cpu_attention_forward(zx_backend *b, zx_real *out, zx_real *lse, const zx_real *q,
+                              const zx_real *k, const zx_real *v, const zx_attention *shape,
+                              zs_error *err);
+bool zx_cpu_attention_backward(zx_backend *b, zx_real *dq, zx_real *dk, zx_real *dv,
+                               const zx_real *dout, const zx_real *q, const zx_real *k,
+                               const zx_real *v, const zx_real *out, const zx_real *lse,
+                               const zx_attention *shape, zs_error *err);
+bool zx_cpu_rotary(zx_backend *b, zx_real *x, double theta, bool inverse, int B, int T, int n_heads,
+                   int head_size, zs_error *err);
+bool zx_cpu_swiglu_forward(zx_backend *b, zx_real *out, const zx_real *gate, const zx_real *up,
+                           int64_t n, zs_error *err);
+bool zx_cpu_swiglu_backward(zx_backend *b, zx_real *dgate, zx_real *dup, const zx_real *dout,
+                            const zx_real *gate, const zx_real *up, int64_t n, zs_error *err);
 bool zx_cpu_activation_forward(zx_backend *b, zx_real *out, const zx_real *x, zm_activation kind,
                                int64_t n, zs_error *err);
 bool zx_cpu_activation_backward(zx_backend *b, zx_real *dx, const zx_real *dout, const zx_real *x,

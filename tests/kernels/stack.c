@@ -24,17 +24,25 @@ static zx_real *new_reals(stack *s, int64_t n, const char *what)
 
 zm_model stack_model(int L, int C, int NH, int V, int T, bool tied)
 {
+    return stack_family(ZM_GPT2, L, C, NH, NH, V, T, tied);
+}
+
+zm_model stack_family(zm_family family, int L, int C, int NH, int NKV, int V, int T, bool tied)
+{
+    static const zm_activation activations[ZM_N_FAMILIES] = {
+        [ZM_GPT2] = ZM_GELU_TANH, [ZM_OPT] = ZM_RELU, [ZM_LLAMA] = ZM_SILU};
     return (zm_model){.name = "stack",
-                      .family = ZM_GPT2,
+                      .family = family,
                       .n_blocks = L,
                       .n_channels = C,
                       .n_heads = NH,
-                      .n_kv_heads = NH,
-                      .n_ffn = 4 * C,
+                      .n_kv_heads = NKV,
+                      .n_ffn = family == ZM_LLAMA ? 2 * C + 5 : 4 * C,
                       .n_vocab = V,
                       .n_positions = T,
-                      .activation = ZM_GELU_TANH,
+                      .activation = activations[family],
                       .norm_eps = 1e-5,
+                      .rope_theta = family == ZM_LLAMA ? 1e4 : 0,
                       .tied = tied};
 }
 

@@ -28,6 +28,9 @@ typedef struct stack {
 /* A GPT-2 with small odd sizes: L blocks, C channels, NH heads. */
 zm_model stack_model(int L, int C, int NH, int V, int T, bool tied);
 
+/* The same of any family; NKV: heads of keys and values. */
+zm_model stack_family(zm_family family, int L, int C, int NH, int NKV, int V, int T, bool tied);
+
 /* Ends the program on failure, as the others do. Parameters: random around their usual start, from
  * values that float holds exactly. */
 void stack_open(stack *s, zx_backend *b, const zm_model *model, int B, int T, uint64_t seed);

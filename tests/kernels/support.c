@@ -50,6 +50,37 @@ void support_tokens(int32_t *out, uint64_t seed, int64_t n, int n_vocab)
         out[i] = (int32_t)(zs_rng_u64(seed, ZS_RNG_TEST, (uint64_t)i) % (uint64_t)n_vocab);
 }
 
+zx_attention support_attention(int B, int T, int n_heads, int n_kv_heads, int head_size,
+                               bool packed)
+{
+    const int64_t width = (int64_t)(n_heads + 2 * n_kv_heads) * head_size;
+    return (zx_attention){.B = B,
+                          .T = T,
+                          .n_heads = n_heads,
+                          .n_kv_heads = n_kv_heads,
+                          .head_size = head_size,
+                          .q_stride = packed ? width : (int64_t)n_heads * head_size,
+                          .kv_stride = packed ? width : (int64_t)n_kv_heads * head_size};
+}
+
+static int64_t tensors_apart(const zx_attention *s, int n_heads)
+{
+    const int64_t width = (int64_t)n_heads * s->head_size;
+    return s->q_stride == s->kv_stride && s->q_stride > (int64_t)s->n_heads * s->head_size
+               ? width
+               : width * s->B * s->T;
+}
+
+int64_t support_k_offset(const zx_attention *shape)
+{
+    return tensors_apart(shape, shape->n_heads);
+}
+
+int64_t support_v_offset(const zx_attention *shape)
+{
+    return support_k_offset(shape) + tensors_apart(shape, shape->n_kv_heads);
+}
+
 double support_dot(const zx_real *a, const zx_real *b, int64_t n)
 {
     double sum = 0;

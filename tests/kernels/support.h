@@ -21,6 +21,15 @@ void support_shift(zx_real *x, int64_t n, double offset);
 /* Token or target numbers in [0, n_vocab). */
 void support_tokens(int32_t *out, uint64_t seed, int64_t n, int n_vocab);
 
+/* Sizes of an attention over q, k, v that are packed by token, so of one tensor (B,T,(n_heads + 2
+ * n_kv_heads) head_size); or over three separate ones behind each other in the same memory. */
+zx_attention support_attention(int B, int T, int n_heads, int n_kv_heads, int head_size,
+                               bool packed);
+
+/* Where k and v start in that memory. */
+int64_t support_k_offset(const zx_attention *shape);
+int64_t support_v_offset(const zx_attention *shape);
+
 /* sum of a[i] b[i]: a scalar loss whose gradient with respect to a is b. */
 double support_dot(const zx_real *a, const zx_real *b, int64_t n);
 

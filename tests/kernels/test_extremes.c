@@ -112,6 +112,7 @@ static void check_attention_extremes(zx_backend *b)
     zx_real *qkv = support_zeros(b, T * 3 * C);
     zx_real *out = support_zeros(b, T * C);
     zx_real *lse = support_zeros(b, T);
+    const zx_attention shape = support_attention(1, T, 1, 1, C, true);
     /* Equal keys: each position is the mean of the values up to it. */
     for (int t = 0; t < T; t++) {
         for (int i = 0; i < C; i++) {
@@ -120,7 +121,8 @@ static void check_attention_extremes(zx_backend *b)
             qkv[t * 3 * C + 2 * C + i] = (zx_real)t;
         }
     }
-    CHECK(b->ops->attention_forward(b, out, lse, qkv, 1, T, C, 1, &err), "%s", err.message);
+    CHECK(b->ops->attention_forward(b, out, lse, qkv, qkv + C, qkv + 2 * C, &shape, &err), "%s",
+          err.message);
     for (int t = 0; t < T; t++)
         CHECK_NEAR((double)out[t * C], t / 2.0, 1e-6);
     /* Scores of +-1e4: the largest takes all; queries attend to the first key alone. */
@@ -130,7 +132,8 @@ static void check_attention_extremes(zx_backend *b)
             qkv[t * 3 * C + C + i] = t == 0 ? 35 : -35;
         }
     }
-    CHECK(b->ops->attention_forward(b, out, lse, qkv, 1, T, C, 1, &err), "%s", err.message);
+    CHECK(b->ops->attention_forward(b, out, lse, qkv, qkv + C, qkv + 2 * C, &shape, &err), "%s",
+          err.message);
     for (int t = 0; t < T; t++)
         CHECK(out[t * C] == 0, "position %d: %g", t, (double)out[t * C]);
 }
@@ -217,7 +220,8 @@ static void check_nothing(zx_backend *b)
     double sum = 7;
     stack s;
     zx_real one = 42;
-    const zm_model model = stack_model(1, 24, 3, 29, 7, true);
+    const zx_attention no_samples = support_attention(0, 5, 1, 1, 1, true);
+    const zx_attention no_tokens = support_attention(3, 0, 1, 1, 1, true);
     CHECK(ops->linear_forward(b, NULL, NULL, &one, &one, NULL, 0, 1, 1, true, &err) &&
               ops->linear_backward(b, NULL, &one, &one, NULL, NULL, &one, 0, 1, 1, true, false,
                                    &err) &&
@@ -226,8 +230,14 @@ static void check_nothing(zx_backend *b)
               ops->layernorm_forward(b, NULL, NULL, NULL, NULL, &one, &one, 0, 1, 1e-5, &err) &&
               ops->layernorm_backward(b, NULL, &one, &one, NULL, NULL, NULL, &one, NULL, NULL, 0, 1,
                                       &err) &&
-              ops->attention_forward(b, NULL, NULL, NULL, 0, 5, 1, 1, &err) &&
-              ops->attention_backward(b, NULL, NULL, NULL, NULL, NULL, 3, 0, 1, 1, &err) &&
+              ops->rmsnorm_forward(b, NULL, NULL, NULL, &one, 0, 1, 1e-5, &err) &&
+              ops->rmsnorm_backward(b, NULL, &one, NULL, NULL, NULL, &one, NULL, 0, 1, &err) &&
+              ops->attention_forward(b, NULL, NULL, NULL, NULL, NULL, &no_samples, &err) &&
+              ops->attention_backward(b, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                      &no_tokens, &err) &&
+              ops->rotary(b, NULL, 1e4, false, 0, 5, 1, 2, &err) &&
+              ops->swiglu_forward(b, NULL, NULL, NULL, 0, &err) &&
+              ops->swiglu_backward(b, NULL, NULL, NULL, NULL, NULL, 0, &err) &&
               ops->activation_forward(b, NULL, NULL, ZM_GELU, 0, &err) &&
               ops->activation_backward(b, NULL, NULL, NULL, ZM_GELU, 0, &err) &&
               ops->add(b, NULL, NULL, NULL, 0, &err) &&
@@ -238,36 +248,44 @@ static void check_nothing(zx_backend *b)
     sum = 7;
     CHECK(ops->sum_of_squares(b, &sum, NULL, 0, &err) && sum == 0, "sum %g", sum);
 
-    stack_open(&s, b, &model, 0, 7, 5);
-    CHECK(stack_forward(&s, 1) == 0, "loss of no samples");
-    stack_backward(&s);
-    CHECK(stack_step(&s, 1e-3) == 0, "gradient of no samples");
-    stack_close(&s);
+    for (int family = 0; family < ZM_N_FAMILIES; family++) {
+        const zm_model model = stack_family((zm_family)family, 1, 24, 3, 3, 29, 7, true);
+        stack_open(&s, b, &model, 0, 7, 5);
+        CHECK(stack_forward(&s, 1) == 0, "loss of no samples");
+        stack_backward(&s);
+        CHECK(stack_step(&s, 1e-3) == 0, "gradient of no samples");
+        stack_close(&s);
+    }
+}
+
+static void check_two_runs(const zm_model *model, int B, int T, int n_threads)
+{
+    zx_backend *b = support_open(n_threads);
+    stack s[2];
+    for (int i = 0; i < 2; i++) {
+        stack_open(&s[i], b, model, B, T, 3);
+        support_tokens(s[i].tokens, 71, (int64_t)B * T, model->n_vocab);
+        support_tokens(s[i].targets, 72, (int64_t)B * T, model->n_vocab);
+        for (int step = 0; step < 3; step++) {
+            stack_forward(&s[i], 1.0 / (B * T));
+            stack_backward(&s[i]);
+            stack_step(&s[i], 1e-2);
+        }
+    }
+    CHECK(memcmp(s[0].params, s[1].params, (size_t)s[0].n_params * sizeof(zx_real)) == 0,
+          "%s, %d threads: two runs differ", zm_family_names[model->family], n_threads);
+    stack_close(&s[0]);
+    stack_close(&s[1]);
+    b->ops->close(&b);
 }
 
 /* Equal calls give equal bits; and so do other numbers of threads where no BLAS is involved. */
 static void check_repeatable(void)
 {
     enum { B = 3, T = 65 };
-    const zm_model model = stack_model(2, 48, 3, 29, T, true);
-    for (int n_threads = 1; n_threads <= 3; n_threads++) {
-        zx_backend *b = support_open(n_threads);
-        stack s[2];
-        for (int i = 0; i < 2; i++) {
-            stack_open(&s[i], b, &model, B, T, 3);
-            support_tokens(s[i].tokens, 71, B * T, model.n_vocab);
-            support_tokens(s[i].targets, 72, B * T, model.n_vocab);
-            for (int step = 0; step < 3; step++) {
-                stack_forward(&s[i], 1.0 / (B * T));
-                stack_backward(&s[i]);
-                stack_step(&s[i], 1e-2);
-            }
-        }
-        CHECK(memcmp(s[0].params, s[1].params, (size_t)s[0].n_params * sizeof(zx_real)) == 0,
-              "%d threads: two runs differ", n_threads);
-        stack_close(&s[0]);
-        stack_close(&s[1]);
-        b->ops->close(&b);
+    for (int i = 0; i < ZM_N_FAMILIES * 3; i++) {
+        const zm_model model = stack_family((zm_family)(i / 3), 2, 48, 3, 3, 29, T, true);
+        check_two_runs(&model, B, T, 1 + i % 3);
     }
     zx_backend *b[2] = {support_open(1), support_open(3)};
     double sums[2];

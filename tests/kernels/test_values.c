@@ -76,21 +76,71 @@ static void layernorm(zx_backend *b, int64_t n, int C, double offset)
     compare("norm dbias", dbias, C);
 }
 
-static void attention(zx_backend *b, int B, int T, int C, int n_heads, double size)
+static void rmsnorm(zx_backend *b, int64_t n, int C)
 {
     zs_error err;
-    const int64_t n = (int64_t)B * T * C;
-    zx_real *qkv = support_random(b, 21, 3 * n, size);
-    zx_real *dout = support_random(b, 22, n, 1);
-    zx_real *out = support_zeros(b, n);
-    zx_real *lse = support_zeros(b, (int64_t)B * n_heads * T);
-    zx_real *dqkv = support_zeros(b, 3 * n);
-    CHECK(b->ops->attention_forward(b, out, lse, qkv, B, T, C, n_heads, &err) &&
-              b->ops->attention_backward(b, dqkv, dout, qkv, out, lse, B, T, C, n_heads, &err),
+    zx_real *x = support_random(b, 11, n * C, 1);
+    zx_real *weight = support_random(b, 12, C, 1);
+    zx_real *dout = support_random(b, 14, n * C, 1);
+    zx_real *out = support_zeros(b, n * C);
+    zx_real *rstd = support_zeros(b, n);
+    zx_real *dx = support_zeros(b, n * C);
+    zx_real *dweight = support_zeros(b, C);
+    CHECK(b->ops->rmsnorm_forward(b, out, rstd, x, weight, n, C, 1e-6, &err) &&
+              b->ops->rmsnorm_backward(b, dx, dweight, NULL, dout, x, weight, rstd, n, C, &err),
           "%s", err.message);
-    compare("attention", out, n);
-    compare("attention lse", lse, (int64_t)B * n_heads * T);
-    compare("attention dqkv", dqkv, 3 * n);
+    compare("rms norm", out, n * C);
+    compare("rms norm rstd", rstd, n);
+    compare("rms norm dx", dx, n * C);
+    compare("rms norm dweight", dweight, C);
+}
+
+static void attention(zx_backend *b, zx_attention shape, double size)
+{
+    zs_error err;
+    const int64_t rows = (int64_t)shape.B * shape.T;
+    const int64_t n_out = rows * shape.n_heads * shape.head_size;
+    const int64_t n_qkv = n_out + 2 * rows * shape.n_kv_heads * shape.head_size;
+    const int64_t k = support_k_offset(&shape);
+    const int64_t v = support_v_offset(&shape);
+    zx_real *qkv = support_random(b, 21, n_qkv, size);
+    zx_real *dout = support_random(b, 22, n_out, 1);
+    zx_real *out = support_zeros(b, n_out);
+    zx_real *lse = support_zeros(b, rows * shape.n_heads);
+    zx_real *dqkv = support_zeros(b, n_qkv);
+    CHECK(b->ops->attention_forward(b, out, lse, qkv, qkv + k, qkv + v, &shape, &err) &&
+              b->ops->attention_backward(b, dqkv, dqkv + k, dqkv + v, dout, qkv, qkv + k, qkv + v,
+                                         out, lse, &shape, &err),
+          "%s", err.message);
+    compare("attention", out, n_out);
+    compare("attention lse", lse, rows * shape.n_heads);
+    compare("attention dqkv", dqkv, n_qkv);
+}
+
+static void rotary(zx_backend *b, int T, int n_heads, int head_size)
+{
+    const int64_t n = (int64_t)T * n_heads * head_size;
+    zs_error err;
+    zx_real *x = support_random(b, 23, n, 1);
+    CHECK(b->ops->rotary(b, x, 5e5, false, 1, T, n_heads, head_size, &err), "%s", err.message);
+    compare("rotary", x, n);
+}
+
+static void swiglu(zx_backend *b, double size)
+{
+    enum { N = 10007 };
+    zs_error err;
+    zx_real *gate = support_random(b, 33, N, size);
+    zx_real *up = support_random(b, 34, N, 1);
+    zx_real *dout = support_random(b, 35, N, 1);
+    zx_real *out = support_zeros(b, N);
+    zx_real *dup = support_zeros(b, N);
+    CHECK(b->ops->swiglu_forward(b, out, gate, up, N, &err) &&
+              b->ops->swiglu_backward(b, dout, dup, dout, gate, up, N, &err),
+          "%s", err.message);
+    compare("swiglu", out, N);
+    compare("swiglu dgate", dout, N);
+    compare("swiglu dup", dup, N);
 }
 
 static void activation(zx_backend *b, zm_activation kind, double size)
@@ -142,10 +192,10 @@ static void adamw(zx_backend *b)
     compare("sum of squares", &norm2_real, 1);
 }
 
-static void whole(zx_backend *b, int B, int T)
+static void whole(zx_backend *b, zm_family family, int n_kv_heads, int B, int T)
 {
     stack s;
-    const zm_model model = stack_model(2, 24, 3, 29, T, true);
+    const zm_model model = stack_family(family, 2, 24, 4, n_kv_heads, 29, T, true);
     stack_open(&s, b, &model, B, T, 9);
     support_tokens(s.tokens, 71, (int64_t)B * T, model.n_vocab);
     support_tokens(s.targets, 72, (int64_t)B * T, model.n_vocab);
@@ -174,10 +224,16 @@ int main(int argc, char **argv)
     layernorm(b, 21, 37, 0);
     layernorm(b, 300, 384, 0);
     layernorm(b, 5, 384, 10);
-    attention(b, 3, 7, 24, 3, 1);
-    attention(b, 1, 65, 24, 3, 3);
-    attention(b, 2, 200, 64, 1, 1);
-    attention(b, 2, 1, 8, 2, 1);
+    rmsnorm(b, 21, 37);
+    rmsnorm(b, 300, 384);
+    attention(b, support_attention(3, 7, 3, 3, 8, true), 1);
+    attention(b, support_attention(1, 65, 3, 3, 8, true), 3);
+    attention(b, support_attention(2, 200, 1, 1, 64, true), 1);
+    attention(b, support_attention(2, 1, 2, 2, 4, true), 1);
+    attention(b, support_attention(2, 130, 8, 2, 16, false), 1);
+    rotary(b, 4096, 2, 128);
+    swiglu(b, 1);
+    swiglu(b, 12);
     for (int kind = 0; kind < ZM_N_ACTIVATIONS; kind++) {
         activation(b, (zm_activation)kind, 1);
         activation(b, (zm_activation)kind, 12);
@@ -185,8 +241,11 @@ int main(int argc, char **argv)
     cross_entropy(b, 3, 5, 1);
     cross_entropy(b, 7, 50257, 3);
     adamw(b);
-    whole(b, 3, 7);
-    whole(b, 1, 65);
+    whole(b, ZM_GPT2, 4, 3, 7);
+    whole(b, ZM_GPT2, 4, 1, 65);
+    whole(b, ZM_OPT, 4, 3, 7);
+    whole(b, ZM_LLAMA, 4, 3, 7);
+    whole(b, ZM_LLAMA, 2, 1, 65);
     b->ops->close(&b);
     if (peer == NULL)
         return fflush(stdout) == 0 ? 0 : 1;

@@ -204,8 +204,8 @@ static void check_names_differ(void)
 
 static void check_activations(void)
 {
-    CHECK(zm_gpt2_act_floats(&gpt2, ZM_ACT_QKV) == 2304, "3 C");
-    CHECK(zm_gpt2_act_floats(&gpt2, ZM_ACT_LSE) == 12, "NH");
+    CHECK(zm_act_floats(&gpt2, ZM_ACT_QKV) == 2304, "3 C");
+    CHECK(zm_act_floats(&gpt2, ZM_ACT_LSE) == 12, "NH");
     /* 7 C + 2 F + NH + 4, by hand */
     CHECK(zm_block_act_floats(&gpt2) == 7 * 768 + 2 * 3072 + 12 + 4, "%" PRId64,
           zm_block_act_floats(&gpt2));
