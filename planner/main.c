@@ -8,9 +8,11 @@
 #include "planner/recheck.h"
 #include "planner/report.h"
 #include "planner/search.h"
+#include "planner/simulate.h"
 #include "shared/log.h"
 #include "shared/units.h"
 
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 
@@ -66,6 +68,18 @@ static const zs_option solve_options[] = {
 
 static const zs_option plan_options[] = {VERBOSITY};
 
+static const zs_option simulate_options[] = {
+    {"trace", 0, ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Writes the timeline as a Chrome trace, which Perfetto opens; \"-\" is stdout."},
+    {"csv", 0, ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Writes the timeline as a table, one line per instruction; \"-\" is stdout."},
+    {"what-if", 0, ZS_OPTION_STRING, "TEXT", NULL, 0, 0, NULL,
+     "Changed conditions, separated by commas: \"node0:gpu1 slower 10%\" (or a node, or a GPU "
+     "type; or faster), \"nic node2 half\" (or link, for the links inside; or double, or 40%; "
+     "without a node: of all)."},
+    VERBOSITY,
+};
+
 static const zs_option estimate_options[] = {
     {"cluster", 'c', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
      "Cluster file, \"-\" for stdin, or one line such as \"2x(4xA100-80)+1x(8xV100-32)\"."},
@@ -95,6 +109,12 @@ static const zs_command commands[] = {
     {"explain", "PLAN", 1, 1, "show a plan: stages, memory, time, bound, reasons",
      "Text of at most 80 columns.\n\n  zplan explain plan.json\n", plan_options,
      COUNT(plan_options)},
+    {"simulate", "PLAN", 1, 1, "play a plan's schedule: where each GPU's time goes",
+     "Times every instruction of every GPU: a picture of the step, and who computes, communicates "
+     "and waits.\n\n"
+     "  zplan simulate plan.json --trace trace.json\n"
+     "  zplan simulate plan.json --what-if \"V100-32 slower 10%, nic node2 half\"\n",
+     simulate_options, COUNT(simulate_options)},
     {"estimate", "", 0, 0, "write a profile from public GPU data",
      "A roofline with an efficiency curve; measured profiles (zexec measure) are better.\n\n"
      "  zplan estimate --cluster cluster.json --model gpt2-124m -o profile.json\n",
@@ -148,7 +168,7 @@ static bool solve(zs_arena *arena, const zs_options *o, zs_error *err)
         return name_reserves(&inputs.job, err);
     const char *output = zs_options_string(o, "output");
     if (!zp_place(&plan, arena, &inputs, &built, &solution, err) ||
-        !zs_plan_save(&plan, output, err))
+        !zp_simulate_fill(&plan, &inputs.model, err) || !zs_plan_save(&plan, output, err))
         return false;
     if (strcmp(output, "-") != 0 && !zs_options_flag(o, "quiet")) {
         printf("%s: ", output);
@@ -198,7 +218,41 @@ static bool explain(zs_arena *arena, const zs_options *o, zs_error *err)
     zp_recheck recheck;
     if (!load_plan(&plan, &recheck, arena, zs_options_argument(o, 0), err))
         return false;
+    const double stored_ms = plan.simulated_step_ms;
+    if (!zp_simulate_fill(&plan, &recheck.model, err))
+        return false;
+    if (stored_ms > 0 && plan.simulated_step_ms > 0 &&
+        fabs(stored_ms - plan.simulated_step_ms) > 1e-9 * stored_ms)
+        zs_log_warn("%s: simulated step time: stored %.6g ms, computed %.6g ms",
+                    zs_options_argument(o, 0), stored_ms, plan.simulated_step_ms);
     return zp_report_print(stdout, &plan, &recheck, arena, err);
+}
+
+static bool simulate(zs_arena *arena, const zs_options *o, zs_error *err)
+{
+    zs_plan plan;
+    zp_recheck recheck;
+    zp_what_if what_if;
+    zp_simulation as_planned, changed;
+    const char *conditions = zs_options_string(o, "what-if");
+    const char *trace = zs_options_string(o, "trace"), *csv = zs_options_string(o, "csv");
+    if (!load_plan(&plan, &recheck, arena, zs_options_argument(o, 0), err) ||
+        !zp_what_if_parse(&what_if, arena, &plan.cluster, conditions, err) ||
+        !zp_simulate(&as_planned, arena, &plan, &recheck.model, NULL, err))
+        return false;
+    const zp_simulation *shown = &as_planned;
+    if (conditions) {
+        if (!zp_simulate(&changed, arena, &plan, &recheck.model, &what_if, err))
+            return false;
+        shown = &changed;
+    }
+    if ((trace && !zs_timeline_save_trace(&shown->timeline, trace, err)) ||
+        (csv && !zs_timeline_save_csv(&shown->timeline, csv, err)))
+        return false;
+    const bool to_stdout = (trace && strcmp(trace, "-") == 0) || (csv && strcmp(csv, "-") == 0);
+    return to_stdout || zs_options_flag(o, "quiet") ||
+           zp_report_print_simulation(stdout, &plan, recheck.cost.step_ms, shown,
+                                      conditions ? &as_planned : NULL, err);
 }
 
 static bool estimate(zs_arena *arena, const zs_options *o, zs_error *err)
@@ -234,7 +288,7 @@ static bool estimate(zs_arena *arena, const zs_options *o, zs_error *err)
 }
 
 static bool (*const run_command[])(zs_arena *, const zs_options *,
-                                   zs_error *) = {solve, check, explain, estimate};
+                                   zs_error *) = {solve, check, explain, simulate, estimate};
 
 static bool run(int argc, char **argv, zs_arena *arena, zs_error *err)
 {

@@ -138,6 +138,9 @@ static void print_head(FILE *out, const zs_plan *plan, const zp_recheck *recheck
             print_ms(step, recheck->cost.step_ms),
             1000.0 * (double)plan->job.global_batch / recheck->cost.step_ms,
             100 * recheck->bubble_share);
+    if (plan->simulated_step_ms > 0)
+        fprintf(out, "Simulated step %s (every instruction and transfer; see zplan simulate)\n",
+                print_ms(step, plan->simulated_step_ms));
     print_certificate(out, plan);
 }
 
@@ -404,4 +407,49 @@ void zp_report_print_summary(FILE *out, const zs_plan *plan)
             zs_cluster_n_devices(&plan->cluster), plan->n_micro_batches,
             plan->n_micro_batches == 1 ? "" : "es", plan->micro_batches[0],
             print_ms(step, plan->step_ms), plan->certificate.status, gap);
+}
+
+/* Neighbouring ranks of a stage on GPUs of one type share a row: mean shares of the step. */
+static void print_usage_rows(FILE *out, const zs_plan *plan, const zp_simulation *simulation)
+{
+    fprintf(out, "\nWhere the time goes, in %% of the step (mean of the GPUs of a row)\n");
+    fprintf(out, "stage GPUs              compute  exposed communication  waiting\n");
+    int rank = 0;
+    for (int s = 0; s < plan->n_stages; s++) {
+        const zs_plan_stage *stage = &plan->stages[s];
+        for (int first = 0; first < stage->n_ranks;) {
+            const char *type = device_of(plan, &stage->ranks[first])->type;
+            zs_timeline_usage sum = {0, 0, 0};
+            int n = 0;
+            for (; first + n < stage->n_ranks &&
+                   strcmp(device_of(plan, &stage->ranks[first + n])->type, type) == 0;
+                 n++, rank++) {
+                sum.compute_ms += simulation->usage[rank].compute_ms;
+                sum.exposed_ms += simulation->usage[rank].exposed_ms;
+                sum.bubble_ms += simulation->usage[rank].bubble_ms;
+            }
+            const double percent = simulation->step_ms > 0 ? 100 / (n * simulation->step_ms) : 0;
+            fprintf(out, "%5d %3dx %-12.12s %8.1f %22.1f %8.1f\n", s, n, type,
+                    sum.compute_ms * percent, sum.exposed_ms * percent, sum.bubble_ms * percent);
+            first += n;
+        }
+    }
+}
+
+bool zp_report_print_simulation(FILE *out, const zs_plan *plan, double step_ms,
+                                const zp_simulation *simulation, const zp_simulation *as_planned,
+                                zs_error *err)
+{
+    char text[TEXT_SIZE], other[TEXT_SIZE];
+    fprintf(out, "Simulated step %s, closed form %s\n", print_ms(text, simulation->step_ms),
+            print_ms(other, step_ms));
+    if (as_planned)
+        fprintf(out, "As planned %s: %+.2f %%\n", print_ms(text, as_planned->step_ms),
+                as_planned->step_ms > 0 ? 100 * (simulation->step_ms / as_planned->step_ms - 1)
+                                        : 0);
+    fputc('\n', out);
+    if (!zs_timeline_print(out, &simulation->timeline, err))
+        return false;
+    print_usage_rows(out, plan, simulation);
+    return true;
 }

@@ -230,6 +230,9 @@ static bool check_predictions(const zs_plan *plan, zs_error *err)
     if (!isfinite(plan->step_ms) || plan->step_ms < 0)
         return ZS_FAIL(err, ZS_ERR_INPUT, "$.predicted.step_ms: %g, expected 0 or more",
                        plan->step_ms);
+    if (!isfinite(plan->simulated_step_ms) || plan->simulated_step_ms < 0)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "$.predicted.simulated_step_ms: %g, expected 0 or more",
+                       plan->simulated_step_ms);
     if (!(plan->bubble_share >= 0 && plan->bubble_share <= 1))
         return ZS_FAIL(err, ZS_ERR_INPUT, "$.predicted.bubble_share: %g, expected 0 to 1",
                        plan->bubble_share);

@@ -106,8 +106,9 @@ typedef struct zs_plan {
     int n_unused;
     zs_plan_unused *unused;
 
-    double step_ms;      /* predicted, closed form */
-    double bubble_share; /* predicted share of the step that a stage waits, mean over stages */
+    double step_ms;           /* predicted, closed form */
+    double simulated_step_ms; /* predicted by playing the schedule; 0: not simulated */
+    double bubble_share;      /* predicted share of the step that a stage waits, mean over stages */
     zs_certificate certificate;
 } zs_plan;
 

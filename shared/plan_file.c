@@ -29,7 +29,7 @@ static const char *const memory_keys[] = {
     ZS_MEMORY_TERMS(TERM)
 #undef TERM
         "total_bytes"};
-static const char *const predicted_keys[] = {"step_ms", "bubble_share"};
+static const char *const predicted_keys[] = {"step_ms", "simulated_step_ms", "bubble_share"};
 static const char *const certificate_keys[] = {
     "status", "objective_ms", "lower_bound_ms", "gap", "searched", "solver", "n_solves", "n_nodes"};
 static const char *const recompute_names[] = {"none", "full"};
@@ -324,6 +324,8 @@ static bool parse_predicted(reader *r, const zs_json *root, zs_error *err)
            (zs_json_is_object(object, err) &&
             zs_json_only_keys(object, predicted_keys, COUNT(predicted_keys), err) &&
             zs_json_opt_double(&r->plan.step_ms, object, "step_ms", 0, max_ms, err) &&
+            zs_json_opt_double(&r->plan.simulated_step_ms, object, "simulated_step_ms", 0, max_ms,
+                               err) &&
             zs_json_opt_double(&r->plan.bubble_share, object, "bubble_share", 0, 1, err));
 }
 
@@ -490,6 +492,8 @@ bool zs_plan_write(zs_json_writer *w, const zs_plan *plan, zs_error *err)
     zs_json_end_array(w);
     zs_json_begin_object(w, "predicted");
     zs_json_put_double(w, "step_ms", plan->step_ms);
+    if (plan->simulated_step_ms > 0)
+        zs_json_put_double(w, "simulated_step_ms", plan->simulated_step_ms);
     zs_json_put_double(w, "bubble_share", plan->bubble_share);
     zs_json_end_object(w);
     write_certificate(w, &plan->certificate);

@@ -1,10 +1,8 @@
 #include "shared/schedule.h"
 
 #include "shared/schedule_checker.h"
+#include "shared/schedule_pairs.h"
 #include "shared/schedule_rendezvous.h"
-
-#include <assert.h>
-#include <string.h>
 
 bool zs_checker_fail(const zs_checker *c, int index)
 {
@@ -67,9 +65,6 @@ static bool open_checker(zs_checker *c)
     if (schedule->n_ranks != c->first_ranks[plan->n_stages])
         return ZS_FAIL(c->err, ZS_ERR_INPUT, "schedule has %d ranks, the plan %d",
                        schedule->n_ranks, c->first_ranks[plan->n_stages]);
-    c->first_ids = ZS_NEW(c->arena, int64_t, schedule->n_ranks + 1, c->err);
-    if (!c->first_ids)
-        return false;
     int max_instructions = 0, max_slots = 0;
     for (int s = 0; s < plan->n_stages; s++)
         for (int rank = c->first_ranks[s]; rank < c->first_ranks[s + 1]; rank++) {
@@ -83,7 +78,6 @@ static bool open_checker(zs_checker *c)
                 return ZS_FAIL(c->err, ZS_ERR_INPUT,
                                "rank %d: %d micro-batches in flight, at most %d on stage %d", rank,
                                program->n_slots, bound, s);
-            c->first_ids[rank + 1] = c->first_ids[rank] + program->n_instructions;
             if (program->n_instructions > max_instructions)
                 max_instructions = program->n_instructions;
             if (program->n_slots > max_slots)
@@ -102,76 +96,6 @@ static bool open_checker(zs_checker *c)
                          schedule->n_micro_batches, c->err);
 }
 
-/* A send: instruction `index` of `rank`. */
-typedef struct send {
-    int rank;
-    int index;
-} send;
-
-/* All sends by receiving rank, then sending rank, then place in its list. firsts[rank] is the first
- * to the rank; n_ranks + 1 of them. */
-static bool collect_sends(zs_checker *c, send **out, int64_t **out_firsts)
-{
-    const zs_schedule *schedule = c->schedule;
-    int64_t *firsts = ZS_NEW(c->arena, int64_t, schedule->n_ranks + 1, c->err);
-    int64_t *ends = ZS_NEW(c->arena, int64_t, schedule->n_ranks + 1, c->err);
-    if (!firsts || !ends)
-        return false;
-    for (int rank = 0; rank < schedule->n_ranks; rank++)
-        for (int i = 0; i < schedule->programs[rank].n_instructions; i++) {
-            const zs_instruction *instruction = &schedule->programs[rank].instructions[i];
-            if (zs_op_lanes[instruction->op] == ZS_LANE_SEND)
-                firsts[instruction->peer + 1]++;
-        }
-    for (int rank = 0; rank < schedule->n_ranks; rank++)
-        firsts[rank + 1] += firsts[rank];
-    memcpy(ends, firsts, ((size_t)schedule->n_ranks + 1) * sizeof *ends);
-    send *sends = ZS_NEW(c->arena, send, firsts[schedule->n_ranks], c->err);
-    if (!sends)
-        return false;
-    for (int rank = 0; rank < schedule->n_ranks; rank++)
-        for (int i = 0; i < schedule->programs[rank].n_instructions; i++) {
-            const zs_instruction *instruction = &schedule->programs[rank].instructions[i];
-            if (zs_op_lanes[instruction->op] == ZS_LANE_SEND)
-                sends[ends[instruction->peer]++] = (send){rank, i};
-        }
-    *out = sends;
-    *out_firsts = firsts;
-    return true;
-}
-
-/* The k-th receive of a rank from another meets the k-th send of that one to it. Every list has
- * been found to have each of its transfers once, so there are as many of either. */
-static bool pair_transfers(zs_checker *c, int64_t *partner_of)
-{
-    const zs_schedule *schedule = c->schedule;
-    send *sends = NULL;
-    int64_t *firsts = NULL;
-    int64_t *next_from = ZS_NEW(c->arena, int64_t, schedule->n_ranks, c->err);
-    if (!next_from || !collect_sends(c, &sends, &firsts))
-        return false;
-    for (int rank = 0; rank < schedule->n_ranks; rank++) {
-        c->program = &schedule->programs[rank];
-        for (int64_t k = firsts[rank + 1] - 1; k >= firsts[rank]; k--)
-            next_from[sends[k].rank] = k;
-        for (int i = 0; i < c->program->n_instructions; i++) {
-            const zs_instruction *receive = &c->program->instructions[i];
-            if (zs_op_lanes[receive->op] != ZS_LANE_RECV)
-                continue;
-            const int peer = receive->peer;
-            const int64_t k = next_from[peer]++;
-            assert(k < firsts[rank + 1] && sends[k].rank == peer);
-            const zs_instruction *sent = &schedule->programs[peer].instructions[sends[k].index];
-            if (sent->micro_batch != receive->micro_batch)
-                return ZS_FAIL_AT(c, i, "order of transfers: rank %d sends %s here", peer,
-                                  zs_checker_text(&schedule->programs[peer], sends[k].index));
-            partner_of[c->first_ids[rank] + i] = c->first_ids[peer] + sends[k].index;
-            partner_of[c->first_ids[peer] + sends[k].index] = c->first_ids[rank] + i;
-        }
-    }
-    return true;
-}
-
 static bool check_all(zs_checker *c)
 {
     const zs_schedule *schedule = c->schedule;
@@ -182,13 +106,13 @@ static bool check_all(zs_checker *c)
         if (!zs_checker_list(c) || !zs_checker_step(c) || !zs_checker_waits(c))
             return false;
     }
-    int64_t *partner_of = ZS_NEW(c->arena, int64_t, c->first_ids[schedule->n_ranks], c->err);
-    if (!partner_of || !pair_transfers(c, partner_of))
+    int64_t *first_ids = NULL, *partner_of = NULL;
+    if (!zs_schedule_pairs(&first_ids, &partner_of, c->arena, schedule, c->err))
         return false;
     const zs_links links = {.schedule = schedule,
                             .n_stages = c->plan->n_stages,
                             .first_ranks = c->first_ranks,
-                            .first_ids = c->first_ids,
+                            .first_ids = first_ids,
                             .partner_of = partner_of};
     return zs_rendezvous_check(&links, c->arena, ZS_PLAY_LISTS, c->err) &&
            zs_rendezvous_check(&links, c->arena, ZS_PLAY_LANES, c->err);

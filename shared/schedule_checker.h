@@ -25,8 +25,7 @@ typedef struct zs_checker {
     zs_arena *arena;
     zs_error *err;
     zs_cuts cuts;
-    int *first_ranks;   /* by stage, n_stages + 1 */
-    int64_t *first_ids; /* by rank, n_ranks + 1: number of its first instruction */
+    int *first_ranks; /* by stage, n_stages + 1 */
 
     /* the rank that is checked */
     const zs_program *program;
