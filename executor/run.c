@@ -41,10 +41,6 @@ static bool check_stage(const zs_plan *plan, const zm_model *model, int stage, z
 
 bool zx_run_check(const zs_plan *plan, const zm_model *model, zs_error *err)
 {
-    if (model->family != ZM_GPT2)
-        return ZS_FAIL(err, ZS_ERR_INPUT,
-                       "$.model: family %s can be planned but not trained; expected gpt2",
-                       zm_family_names[model->family]);
     if (plan->job.precision != ZS_FP32)
         return ZS_FAIL(err, ZS_ERR_INPUT,
                        "$.job.precision is %s; the cpu backend trains in fp32 (plan with "

@@ -34,4 +34,6 @@ compare --cluster "1x(2xT4)" --model tiny --seq 64 --batch 6 --stages 1
 compare --cluster "1x(3xT4)" --model gpt2-bytes --seq 64 --batch 8 --stages 3 --max-micro-batch 2
 compare --cluster "1x(2xT4)+1x(2xV100-32)" --model gpt2-bytes --seq 128 --batch 8 --stages 2 \
     --max-micro-batch 4
+compare --cluster "1x(3xT4)" --model opt-tiny --seq 64 --batch 8 --stages 3 --max-micro-batch 2
+compare --cluster "1x(2xT4)" --model llama-tiny --seq 128 --batch 8 --stages 2 --max-micro-batch 4
 done_checks

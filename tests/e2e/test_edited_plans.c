@@ -72,7 +72,7 @@ static void test_layers(void)
     refuse(edit(plan, "\"zero_stage\": 1", "\"zero_stage\": 3"), data, "ZeRO stage 1");
     refuse(edit(plan, "\"precision\": \"fp32\"", "\"precision\": \"bf16\""), data, "bf16");
     refuse(edit(plan, "\"seq_len\": 8", "\"seq_len\": 65"), data, "65");
-    refuse(edit(plan, "\"family\": \"gpt2\"", "\"family\": \"opt\""), data, "opt");
+    refuse(edit(plan, "\"family\": \"gpt2\"", "\"family\": \"opt\""), data, "n_params is");
 }
 
 static check_run_plan batch_of(const char *samples, const char *micro_batches)

@@ -9,13 +9,15 @@ enum { GLOBAL_BATCH = 8, SEQ_LEN = 12, N_STEPS = 20, MAX_RANKS = 6 };
 static const char options[] =
     "--steps 20 --lr 3e-3 --min-lr 3e-4 --warmup 4 --threads 1 --quiet --seed 5";
 static const char *data;
-static run_metrics references[2]; /* untied, tied */
+static run_metrics references[ZM_N_FAMILIES][2]; /* untied, tied */
 
-static check_model small_model(bool tied)
+static check_model small_model(zm_family family, bool tied)
 {
-    return (check_model){.n_blocks = 5,
+    return (check_model){.family = family,
+                         .n_blocks = 5,
                          .n_channels = 16,
-                         .n_heads = 2,
+                         .n_heads = 4,
+                         .n_kv_heads = family == ZM_LLAMA ? 2 : 4,
                          .n_vocab = 19,
                          .n_positions = 16,
                          .tied = tied};
@@ -28,15 +30,16 @@ static void check_plan_seed(uint64_t seed)
     if (!CHECK(zs_arena_open(&arena, &err), "%s", err.message))
         return;
     check_rng rng = check_rng_from(seed);
-    const bool tied = check_rng_int(&rng, 0, 2) > 0;
-    const check_model model = small_model(tied);
+    const zm_family family = (zm_family)(seed % ZM_N_FAMILIES);
+    const bool tied = check_rng_int(&rng, 0, 1) > 0;
+    const check_model model = small_model(family, tied);
     const check_run_plan d =
         check_rng_run_plan(&rng, arena, &model, SEQ_LEN, GLOBAL_BATCH, MAX_RANKS);
     const char *text = check_run_plan_text(arena, &d);
     const char *plan = check_run_plan_save("random.json", &d);
     run_metrics run, again;
     if (runs_metrics(&run, plan, data, options, NULL)) {
-        runs_check_near(&run, &references[tied], 1e-5, text);
+        runs_check_near(&run, &references[family][tied], 1e-5, text);
         if (seed % 4 == 0 && runs_metrics(&again, plan, data, options, NULL)) {
             CHECK_STRING(again.stable, run.stable);
             runs_metrics_free(&again);
@@ -51,16 +54,18 @@ int main(int argc, char **argv)
 {
     runs_open(argc, argv);
     data = check_random_tokens("tokens.bin", 3, 50 * SEQ_LEN + 1, 19);
-    for (int tied = 0; tied < 2; tied++) {
-        const check_run_plan d = {
-            .model = small_model(tied), .samples = "8", .micro_batches = "8", .seq_len = SEQ_LEN};
-        if (!runs_metrics(&references[tied], check_run_plan_save("one.json", &d), data, options,
-                          NULL))
+    for (int i = 0; i < 2 * ZM_N_FAMILIES; i++) {
+        run_metrics *reference = &references[i / 2][i % 2];
+        const check_run_plan d = {.model = small_model((zm_family)(i / 2), i % 2),
+                                  .samples = "8",
+                                  .micro_batches = "8",
+                                  .seq_len = SEQ_LEN};
+        if (!runs_metrics(reference, check_run_plan_save("one.json", &d), data, options, NULL))
             return check_done();
-        CHECK(references[tied].n_steps == N_STEPS, "%d steps", references[tied].n_steps);
+        CHECK(reference->n_steps == N_STEPS, "%d steps", reference->n_steps);
     }
-    check_seeds(check_plan_seed, 1, 14);
-    for (int tied = 0; tied < 2; tied++)
-        runs_metrics_free(&references[tied]);
+    check_seeds(check_plan_seed, 1, 18);
+    for (int i = 0; i < 2 * ZM_N_FAMILIES; i++)
+        runs_metrics_free(&references[i / 2][i % 2]);
     return check_done();
 }

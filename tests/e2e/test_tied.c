@@ -32,6 +32,24 @@ static void check_inside(const char *mode, const check_run_plan *d, int n_ranks,
     free(out);
 }
 
+/* In every family a shared matrix has one sum of both uses; two matrices stay two. */
+static void check_family(zm_family family, bool tied)
+{
+    const char *options = "--steps 5 --lr 1e-2 --threads 1 --quiet --data-order sequential";
+    check_run_plan one = describe("4", "4", NULL);
+    check_run_plan many = describe("1+1|2", "2+2", "70+30|1");
+    run_metrics reference, run;
+    one.model.family = many.model.family = family;
+    one.model.tied = many.model.tied = tied;
+    if (!runs_metrics(&reference, check_run_plan_save("one.json", &one), data, options, NULL))
+        return;
+    if (runs_metrics(&run, check_run_plan_save("many.json", &many), data, options, NULL)) {
+        runs_check_near(&run, &reference, 1e-5, zm_family_names[family]);
+        runs_metrics_free(&run);
+    }
+    runs_metrics_free(&reference);
+}
+
 int main(int argc, char **argv)
 {
     runs_open(argc, argv);
@@ -59,5 +77,7 @@ int main(int argc, char **argv)
             runs_metrics_free(&run);
         }
     runs_metrics_free(&reference);
+    for (int i = 0; i < 2 * ZM_N_FAMILIES; i++)
+        check_family((zm_family)(i / 2), i % 2);
     return check_done();
 }

@@ -30,16 +30,19 @@ static int read_numbers(double *out, int max, const char *text)
 
 static const zs_json *model_json(zs_arena *arena, const check_model *m)
 {
+    static const char *const activations[ZM_N_FAMILIES] = {
+        [ZM_GPT2] = "gelu_new", [ZM_OPT] = "relu", [ZM_LLAMA] = "silu"};
     zs_error err;
     const zs_json *root;
     const char *text = zs_arena_printf(
         arena, &err,
-        "{\"format\":\"zplan-model\",\"version\":1,\"family\":\"gpt2\",\"n_blocks\":%d,"
+        "{\"format\":\"zplan-model\",\"version\":1,\"family\":\"%s\",\"n_blocks\":%d,"
         "\"n_channels\":%d,\"n_heads\":%d,\"n_kv_heads\":%d,\"n_ffn\":%d,\"n_vocab\":%d,"
-        "\"n_positions\":%d,\"activation\":\"gelu_new\",\"norm_eps\":1e-05,\"tied\":%s,"
+        "\"n_positions\":%d,\"activation\":\"%s\",\"norm_eps\":1e-05,\"tied\":%s,"
         "\"dropout\":0}",
-        m->n_blocks, m->n_channels, m->n_heads, m->n_heads, 4 * m->n_channels, m->n_vocab,
-        m->n_positions, m->tied ? "true" : "false");
+        zm_family_names[m->family], m->n_blocks, m->n_channels, m->n_heads,
+        m->n_kv_heads > 0 ? m->n_kv_heads : m->n_heads, 4 * m->n_channels, m->n_vocab,
+        m->n_positions, activations[m->family], m->tied ? "true" : "false");
     must(text != NULL, &err);
     must(zs_json_parse(&root, arena, text, strlen(text), "small model", &err), &err);
     return root;
@@ -216,10 +219,11 @@ const char *check_run_plan_text(zs_arena *arena, const check_run_plan *d)
 {
     zs_error err;
     const char *text = zs_arena_printf(
-        arena, &err, "samples %s, micro-batches %s, blocks %s, shards %s, recompute %s, %s, %s",
-        d->samples, d->micro_batches, d->blocks ? d->blocks : "even",
-        d->shards ? d->shards : "even", d->recompute ? d->recompute : "none",
-        zs_schedule_names[d->schedule], d->model.tied ? "tied" : "untied");
+        arena, &err, "%s, samples %s, micro-batches %s, blocks %s, shards %s, recompute %s, %s, %s",
+        zm_family_names[d->model.family], d->samples, d->micro_batches,
+        d->blocks ? d->blocks : "even", d->shards ? d->shards : "even",
+        d->recompute ? d->recompute : "none", zs_schedule_names[d->schedule],
+        d->model.tied ? "tied" : "untied");
     must(text != NULL, &err);
     return text;
 }

@@ -1,12 +1,15 @@
-/* Complete plans that zexec runs, for a small GPT-2 model, and the tokens to run them on. Built on
+/* Complete plans that zexec runs, for a small model, and the tokens to run them on. Built on
  * the shapes of plans.h: "2+1|3" are two stages, the first of two ranks. */
 #ifndef TESTS_SUPPORT_RUN_PLANS_H
 #define TESTS_SUPPORT_RUN_PLANS_H
 
+#include "models/model.h"
 #include "tests/support/plans.h"
 
 typedef struct check_model {
+    zm_family family;
     int n_blocks, n_channels, n_heads, n_vocab, n_positions;
+    int n_kv_heads; /* 0: n_heads */
     bool tied;
 } check_model;
 
