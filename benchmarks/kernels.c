@@ -19,6 +19,7 @@ typedef struct shape {
 static const shape shapes[] = {
     {"a", "GPT-2 124M, B=4 T=64", 12, 768, 12, 50257, 4, 64},
     {"b", "6 blocks, C=384, B=4 T=256", 6, 384, 6, 50257, 4, 256},
+    {"c", "GPT-2 124M, B=1 T=1024", 12, 768, 12, 50257, 1, 1024},
 };
 
 enum { N_SHAPES = sizeof(shapes) / sizeof(shapes[0]), MAX_REPEATS = 1000 };
@@ -336,7 +337,7 @@ static void run_shape(const shape *h, int n_threads, int n_repeats)
 
 /* clang-format off */
 static const zs_option options_table[] = {
-    {"shape",   's', ZS_OPTION_CHOICE, "NAME", "all",  0, 0,           "a|b|all",  "model and batch"},
+    {"shape",   's', ZS_OPTION_CHOICE, "NAME", "all",  0, 0,           "a|b|c|all",  "model and batch"},
     {"threads", 't', ZS_OPTION_INT,    "N",    "1",    1, 1024,        NULL,       "threads"},
     {"steps",   'n', ZS_OPTION_INT,    "N",    "5",    1, MAX_REPEATS, NULL,       "steps measured"},
     {"clock",   'c', ZS_OPTION_CHOICE, "NAME", "wall", 0, 0,           "wall|cpu", "cpu: time of "
