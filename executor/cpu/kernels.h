@@ -31,7 +31,8 @@ typedef struct zx_cpu {
 } zx_cpu;
 
 /* A loop that deserves the widest vectors of the machine that runs it, which need not be the one
- * that compiled it: one clone per instruction set, chosen when the program starts. */
+ * that compiled it: one clone per instruction set, chosen when the program starts.
+ * Its name must be the only one in all files: clang's function that chooses is global. */
 #if HAVE_TARGET_CLONES
 #define ZX_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

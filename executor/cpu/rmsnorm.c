@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-static ZX_CLONES void forward_rows(zx_real *out, zx_real *rstd, const zx_real *x,
-                                   const zx_real *weight, int64_t first, int64_t end, int C,
-                                   zx_real eps)
+static ZX_CLONES void rms_forward_rows(zx_real *out, zx_real *rstd, const zx_real *x,
+                                       const zx_real *weight, int64_t first, int64_t end, int C,
+                                       zx_real eps)
 {
     for (int64_t row = first; row < end; row++) {
         const zx_real *x_row = x + row * C;
@@ -30,15 +30,15 @@ bool zx_cpu_rmsnorm_forward(zx_backend *b, zx_real *out, zx_real *rstd, const zx
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads) if (n_threads > 1)
     for (int part = 0; part < n_threads; part++) {
         const zx_range rows = zx_cpu_part(n, 1, n_threads, part);
-        forward_rows(out, rstd, x, weight, rows.first, rows.end, C, (zx_real)eps);
+        rms_forward_rows(out, rstd, x, weight, rows.first, rows.end, C, (zx_real)eps);
     }
     return true;
 }
 
 /* With xhat = x rstd and g = dout weight: dx = dresidual + rstd (g - xhat mean of g xhat). */
-static ZX_CLONES void backward_rows(zx_real *dx, const zx_real *dresidual, const zx_real *dout,
-                                    const zx_real *x, const zx_real *weight, const zx_real *rstd,
-                                    int64_t first, int64_t end, int C)
+static ZX_CLONES void rms_backward_rows(zx_real *dx, const zx_real *dresidual, const zx_real *dout,
+                                        const zx_real *x, const zx_real *weight,
+                                        const zx_real *rstd, int64_t first, int64_t end, int C)
 {
     for (int64_t row = first; row < end; row++) {
         const zx_real *x_row = x + row * C;
@@ -67,9 +67,9 @@ enum { COLUMN_BLOCK = 256, ROW_BLOCK = 64 };
 
 /* dweight of columns [first, end): one writer per column whatever the number of threads; partial
  * sums of ROW_BLOCK rows keep the rounding error near that of a tree. */
-static ZX_CLONES void backward_columns(zx_real *dweight, const zx_real *dout, const zx_real *x,
-                                       const zx_real *rstd, int64_t n, int C, int64_t first,
-                                       int64_t end)
+static ZX_CLONES void rms_backward_columns(zx_real *dweight, const zx_real *dout, const zx_real *x,
+                                           const zx_real *rstd, int64_t n, int C, int64_t first,
+                                           int64_t end)
 {
     zx_real sum[COLUMN_BLOCK];
     for (int64_t col = first; col < end; col += COLUMN_BLOCK) {
@@ -102,8 +102,8 @@ bool zx_cpu_rmsnorm_backward(zx_backend *b, zx_real *dx, zx_real *dweight, const
     for (int part = 0; part < n_threads; part++) {
         const zx_range rows = zx_cpu_part(n, 1, n_threads, part);
         const zx_range cols = zx_cpu_part(C, 16, n_threads, part);
-        backward_columns(dweight, dout, x, rstd, n, C, cols.first, cols.end);
-        backward_rows(dx, dresidual, dout, x, weight, rstd, rows.first, rows.end, C);
+        rms_backward_columns(dweight, dout, x, rstd, n, C, cols.first, cols.end);
+        rms_backward_rows(dx, dresidual, dout, x, weight, rstd, rows.first, rows.end, C);
     }
     return true;
 }
