@@ -22,7 +22,7 @@ static const zs_option run_options[] = {
     {"eval", 0, ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
      "Tokens to evaluate on, all of their whole sequences."},
     {"eval-every", 0, ZS_OPTION_INT, "N", NULL, 1, 1e15, NULL,
-     "Evaluate behind every N-th step; always behind the last one."},
+     "Evaluate before the first and behind every N-th step; always behind the last one."},
     {"steps", 'n', ZS_OPTION_INT, "N", "100", 0, 1e15, NULL, "Steps to train."},
     {"lr", 0, ZS_OPTION_DOUBLE, "RATE", "3e-4", 0, 1e6, NULL, "Largest learning rate."},
     {"min-lr", 0, ZS_OPTION_DOUBLE, "RATE", "0", 0, 1e6, NULL,

@@ -277,11 +277,13 @@ static bool save(training *t, zs_error *err)
 static bool run_steps(training *t, zs_error *err)
 {
     const zx_train_options *o = t->options;
+    if (o->eval_every > 0 && o->n_steps > 0 && !evaluate(t, 0, err))
+        return false;
     for (int64_t k = 1; k <= o->n_steps; k++) {
         if (!step(t, err))
             return false;
         const bool due = o->eval_every > 0 && k % o->eval_every == 0 && k < o->n_steps;
-        if (o->eval_path && due && !evaluate(t, k, err))
+        if (due && !evaluate(t, k, err))
             return false;
     }
     uint64_t digest;

@@ -13,7 +13,7 @@ typedef struct zx_train_options {
     const char *backend;
     zx_data_dtype dtype;
     int64_t n_steps;
-    int64_t eval_every; /* steps; 0: behind the last one only */
+    int64_t eval_every; /* steps, and before the first; 0: behind the last one only */
     int64_t log_every;
     int n_threads; /* of each rank; 0: its share of the cores */
     zx_run_options run;
