@@ -63,10 +63,11 @@ static void set_environment(void)
 bool zx_launch_ranks(int n_ranks, char **argv, zs_error *err)
 {
     if (!HAVE_MPI)
-        return ZS_FAIL(err, ZS_ERR_INPUT,
-                       "the plan has %d ranks, but this build has no MPI and runs plans of one rank "
-                       "only; build with -Dmpi=enabled",
-                       n_ranks);
+        return ZS_FAIL(
+            err, ZS_ERR_INPUT,
+            "the plan has %d ranks, but this build has no MPI and runs plans of one rank "
+            "only; build with -Dmpi=enabled",
+            n_ranks);
     char self[4096];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length < 0)

@@ -295,7 +295,8 @@ static bool open_parts(zx_run *r, zs_error *err)
     r->walk.posted = ZS_NEW(r->arena, bool, n, err);
     return r->walk.requests && r->walk.posted &&
            zx_stage_open(&r->stage, r->arena, r->backend, r->plan, r->model, rank,
-                         r->training.program->n_slots, r->options.seed, err) &&
+                         r->training.program->n_slots, r->options.seed, r->options.n_threads,
+                         err) &&
            zx_zero_open(&r->zero, r->arena, r->comm, &r->stage, r->plan, rank, err) &&
            zx_optimizer_open(&r->optimizer, &r->zero, r->options.beta1, r->options.beta2,
                              r->options.eps, r->options.weight_decay, err);

@@ -1,11 +1,13 @@
 #include "executor/stage.h"
 
+#include "config.h"
 #include "shared/rng.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Values drawn on the host before they go to the device. */
-enum { INIT_CHUNK = 65536 };
+enum { INIT_CHUNK = 1 << 20 };
 
 static bool alloc(zx_stage *s, void **out, int64_t size_bytes, int64_t *term, const char *what,
                   zs_error *err)
@@ -159,28 +161,46 @@ static zx_real initial_value(const zm_model *model, const zm_tensor *tensor, uin
     return 0;
 }
 
-static bool set_initial_values(zx_stage *s, zs_arena *arena, uint64_t seed, zs_error *err)
+static void draw_values(zx_real *values, int64_t n, const zx_stage *s, const zm_stage_tensor *t,
+                        int64_t first, uint64_t seed, int n_threads)
 {
-    zx_real *values = ZS_NEW(arena, zx_real, INIT_CHUNK, err);
-    if (!values)
-        return false;
-    for (int i = 0; i < s->n_tensors; i++) {
-        const zm_stage_tensor *t = &s->tensors[i];
-        for (int64_t first = 0; first < t->tensor.count; first += INIT_CHUNK) {
-            int64_t n = t->tensor.count - first < INIT_CHUNK ? t->tensor.count - first : INIT_CHUNK;
-            for (int64_t k = 0; k < n; k++)
-                values[k] = initial_value(s->model, &t->tensor, seed, t->global_offset + first + k);
-            if (!s->backend->ops->to_device(s->backend, s->params + t->offset + first, values,
-                                            n * (int64_t)sizeof *values, err) ||
-                !s->backend->ops->sync(s->backend, err))
-                return false;
-        }
+    (void)n_threads; /* without OpenMP */
+#if HAVE_OPENMP
+#pragma omp parallel for schedule(static) num_threads(n_threads)
+#endif
+    for (int64_t i = 0; i < n; i++)
+        values[i] = initial_value(s->model, &t->tensor, seed, t->global_offset + first + i);
+}
+
+static bool set_tensor(zx_stage *s, zx_real *values, const zm_stage_tensor *t, uint64_t seed,
+                       int n_threads, zs_error *err)
+{
+    for (int64_t first = 0; first < t->tensor.count; first += INIT_CHUNK) {
+        int64_t n = t->tensor.count - first < INIT_CHUNK ? t->tensor.count - first : INIT_CHUNK;
+        draw_values(values, n, s, t, first, seed, n_threads);
+        if (!s->backend->ops->to_device(s->backend, s->params + t->offset + first, values,
+                                        n * (int64_t)sizeof *values, err) ||
+            !s->backend->ops->sync(s->backend, err))
+            return false;
     }
     return true;
 }
 
+static bool set_initial_values(zx_stage *s, uint64_t seed, int n_threads, zs_error *err)
+{
+    zx_real *values = malloc(INIT_CHUNK * sizeof *values);
+    if (!values)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "out of memory for initial values");
+    bool ok = true;
+    for (int i = 0; ok && i < s->n_tensors; i++)
+        ok = set_tensor(s, values, &s->tensors[i], seed, n_threads, err);
+    free(values);
+    return ok;
+}
+
 bool zx_stage_open(zx_stage *out, zs_arena *arena, zx_backend *backend, const zs_plan *plan,
-                   const zm_model *model, int rank, int n_slots, uint64_t seed, zs_error *err)
+                   const zm_model *model, int rank, int n_slots, uint64_t seed, int n_threads,
+                   zs_error *err)
 {
     const int stage = zs_plan_stage_of(plan, rank);
     const zs_plan_stage *p = &plan->stages[stage];
@@ -204,7 +224,7 @@ bool zx_stage_open(zx_stage *out, zs_arena *arena, zx_backend *backend, const zs
     s.tensors = tensors;
     if (!open_parameters(&s, arena, err) || !open_slots(&s, arena, err) ||
         !open_gradient_buffers(&s, err) || !open_workspaces(&s, err) ||
-        !set_initial_values(&s, arena, seed, err))
+        !set_initial_values(&s, seed, n_threads, err))
         return zs_error_prefix(err, "stage %d", stage);
     *out = s;
     return true;

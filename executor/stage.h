@@ -48,11 +48,11 @@ typedef struct zx_stage {
 
 /* Allocates for micro-batches of at most the plan's samples for this rank and n_slots in flight.
  * Parameters are the initial values of the model under this seed: each a function of its index in
- * the whole model, so that every plan starts equal. Pointers into arena and backend; the backend's
- * close frees its part. */
+ * the whole model, so that every plan starts equal; n_threads draw them. Pointers into arena and
+ * backend; the backend's close frees its part. */
 ZS_MUST_CHECK bool zx_stage_open(zx_stage *out, zs_arena *arena, zx_backend *backend,
                                  const zs_plan *plan, const zm_model *model, int rank, int n_slots,
-                                 uint64_t seed, zs_error *err);
+                                 uint64_t seed, int n_threads, zs_error *err);
 
 /* Where a received row of samples goes, or a sent one lies: first_sample counts from the rank's own
  * first. */
