@@ -5,10 +5,10 @@
 status_is 0 --version
 equal "version" "$(sed 's/[0-9]*\.[0-9]*\.[0-9]*$/N/' out)" "zplan N"
 status_is 0 --help
-for command in solve check explain estimate; do
+for command in solve check explain simulate estimate; do
     grep -q "^  $command " out || fail "--help does not name $command"
 done
-for command in '' solve check explain estimate; do
+for command in "" solve check explain simulate estimate; do
     status_is 0 $command --help
     equal "stderr of $command --help" "$(wc -c <err | tr -d ' ')" 0
     equal "widest line of $command --help" "$(awk 'length($0) > 80' out)" ""
