@@ -213,6 +213,11 @@ static void check_activations(void)
     /* norm1 4096, q 4096, k v 1024 each, attention 4096, residual 4096, norm2 4096, three of F */
     CHECK(zm_block_act_floats(&llama) == 5 * 4096 + 2 * 1024 + 3 * 14336 + 32 + 2, "%" PRId64,
           zm_block_act_floats(&llama));
+    /* mean and deviation of two norms, and one number per head; RMSNorm has no mean */
+    CHECK(zm_block_fp32_act_floats(&gpt2) == 4 + 12 && zm_norm_floats(&gpt2) == 2, "LayerNorm");
+    CHECK(zm_block_fp32_act_floats(&llama) == 2 + 32 && zm_norm_floats(&llama) == 1, "RMSNorm");
+    CHECK(zm_act_floats(&gpt2, ZM_ACT_GATE) == 0 && zm_act_floats(&llama, ZM_ACT_GATE) == 14336,
+          "gate");
 }
 
 int main(void)
