@@ -61,9 +61,9 @@ static bool update_part(zx_optimizer *o, const zx_segment *s, const zm_stage_ten
         return true;
     const int64_t in_shard = part.first - o->zero->shard.first;
     adamw->weight_decay = t->tensor.decay ? o->weight_decay : 0;
-    return stage->backend->ops->adamw(stage->backend, stage->params + part.first, o->m + in_shard,
-                                      o->v + in_shard, s->owned_grads + part.first - s->owned.first,
-                                      part.count, adamw, err);
+    return stage->backend->ops->adamw(
+        stage->backend, o->zero->owned_params + in_shard, o->m + in_shard, o->v + in_shard,
+        s->owned_grads + part.first - s->owned.first, part.count, adamw, err);
 }
 
 bool zx_optimizer_step(zx_optimizer *o, double lr, double grad_scale, zs_error *err)

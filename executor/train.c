@@ -255,7 +255,7 @@ static bool save(training *t, zs_error *err)
     zx_safetensors file;
     float *values = ZS_NEW(t->run.arena, float, shard.count, err);
     bool ok = values && zx_safetensors_build(&file, t->run.arena, stage->model, err) &&
-              backend->ops->to_host(backend, values, stage->params + shard.first,
+              backend->ops->to_host(backend, values, t->run.zero.owned_params,
                                     shard.count * (int64_t)sizeof *values, err) &&
               backend->ops->sync(backend, err);
     if (ok && t->comm->rank == 0)

@@ -95,7 +95,9 @@ static bool open_segment(zx_zero *z, zs_arena *arena, const zs_plan *plan, int r
 bool zx_zero_open(zx_zero *out, zs_arena *arena, zx_comm *comm, zx_stage *stage,
                   const zs_plan *plan, int rank, zs_error *err)
 {
-    *out = (zx_zero){.comm = comm, .stage = stage, .shard = zs_plan_rank_at(plan, rank)->shard};
+    const zs_shard shard = zs_plan_rank_at(plan, rank)->shard;
+    *out = (zx_zero){
+        .comm = comm, .stage = stage, .shard = shard, .owned_params = stage->params + shard.first};
     if (!open_segment(out, arena, plan, rank, ZX_SEGMENT_OWN, err) ||
         !open_segment(out, arena, plan, rank, ZX_SEGMENT_TIED, err)) {
         zx_zero_close(out);
@@ -190,7 +192,7 @@ bool zx_zero_digest(zx_zero *z, zs_arena *arena, uint64_t *digest, zs_error *err
         for (int64_t done = 0; done < part.count; done += DIGEST_CHUNK) {
             const int64_t n = part.count - done < DIGEST_CHUNK ? part.count - done : DIGEST_CHUNK;
             const int64_t at = part.first + done;
-            if (!backend->ops->to_host(backend, values, z->stage->params + at,
+            if (!backend->ops->to_host(backend, values, z->owned_params + at - z->shard.first,
                                        n * (int64_t)sizeof *values, err) ||
                 !backend->ops->sync(backend, err))
                 return false;

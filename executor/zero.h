@@ -30,7 +30,8 @@ typedef struct zx_segment {
 typedef struct zx_zero {
     zx_comm *comm;
     zx_stage *stage;
-    zs_shard shard; /* this rank's, of the plan: owned by tied, then by own */
+    zs_shard shard;        /* this rank's, of the plan: owned by tied, then by own */
+    zx_real *owned_params; /* [shard.count]: wherever the rank stores what it owns */
     zx_segment segments[ZX_N_SEGMENTS];
 } zx_zero;
 

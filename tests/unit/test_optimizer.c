@@ -53,7 +53,7 @@ static void test_update(void)
         return;
     zx_stage stage = {
         .backend = backend, .params = params, .tensors = tensors, .n_tensors = 2, .n_params = 10};
-    zx_zero zero = {.stage = &stage, .shard = {FIRST, N}};
+    zx_zero zero = {.stage = &stage, .shard = {FIRST, N}, .owned_params = params + FIRST};
     zero.segments[ZX_SEGMENT_OWN] = (zx_segment){.owned = {FIRST, N}, .owned_grads = grads};
     zx_optimizer o;
     CHECK(zx_optimizer_open(&o, &zero, 0.9, 0.95, 1e-8, 0.1, &err), "%s", err.message);
