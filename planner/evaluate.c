@@ -253,3 +253,24 @@ bool zp_evaluate(zp_cost *out, zs_arena *arena, const zp_problem *problem,
     *out = cost;
     return true;
 }
+
+double zp_evaluate_bubble_share(const zp_cost *cost, int n_stages, int n_micro_batches)
+{
+    double sum = 0;
+    for (int s = 0; s < n_stages; s++) {
+        double busy_ms = n_micro_batches * cost->stages[s].micro_batch_ms + cost->stages[s].sync_ms;
+        sum += cost->step_ms > 0 ? 1 - busy_ms / cost->step_ms : 0;
+    }
+    return fmax(0, sum / n_stages);
+}
+
+double zp_evaluate_memory_share(const zp_cost *cost, const zp_problem *p, const zp_stage *stages,
+                                int n_stages)
+{
+    double share = 0;
+    for (int s = 0; s < n_stages; s++)
+        for (int i = 0; i < stages[s].n_members; i++)
+            share = fmax(share, cost->stages[s].member_memory_gib[i] /
+                                    p->classes[stages[s].members[i].class].memory_gib);
+    return share;
+}

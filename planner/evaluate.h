@@ -30,4 +30,12 @@ ZS_MUST_CHECK bool zp_evaluate(zp_cost *out, zs_arena *arena, const zp_problem *
                                const zp_batching *batching, const zp_stage *stages, int n_stages,
                                bool gpipe, double tolerance_gib, zs_error *err);
 
+/* Mean over stages of the share of the step in which the stage neither takes a micro-batch nor
+ * synchronises. */
+double zp_evaluate_bubble_share(const zp_cost *cost, int n_stages, int n_micro_batches);
+
+/* The largest share of its usable memory that a GPU needs. */
+double zp_evaluate_memory_share(const zp_cost *cost, const zp_problem *problem,
+                                const zp_stage *stages, int n_stages);
+
 #endif

@@ -34,7 +34,7 @@ static int compare_groups(const void *a, const void *b)
     return 0;
 }
 
-static void set_link(zp_group *group, const zp_problem *p)
+void zp_group_set_link(zp_group *group, const zp_problem *p)
 {
     group->gib_per_s = INFINITY;
     group->latency_ms = 0;
@@ -68,7 +68,7 @@ static void add_group(zp_groups *groups, const zp_problem *p, const int counts[Z
     /* Sets of whole nodes of one class are among the groups of one class already. */
     if (groups->mixing == ZP_MIX_NODES && n_used == 1)
         return;
-    set_link(&group, p);
+    zp_group_set_link(&group, p);
     groups->items[groups->n++] = group;
 }
 

@@ -33,6 +33,9 @@ typedef struct zp_groups {
 /* Number of groups, as a double: it may be astronomical. */
 double zp_groups_count(const zp_problem *problem, zp_mixing mixing);
 
+/* intra, gib_per_s and latency_ms of the counts. */
+void zp_group_set_link(zp_group *group, const zp_problem *problem);
+
 /* In arena. */
 ZS_MUST_CHECK bool zp_groups_build(zp_groups *out, zs_arena *arena, const zp_problem *problem,
                                    zp_mixing mixing, zs_error *err);

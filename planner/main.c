@@ -1,6 +1,7 @@
 /* The program zplan: options in, plan out. Results go to stdout, the log to stderr; exit status 0
  * done, 1 failed while running, 2 bad input or usage, 3 no feasible plan. */
 #include "config.h"
+#include "planner/compare.h"
 #include "planner/estimate.h"
 #include "planner/inputs.h"
 #include "planner/layer_time.h"
@@ -26,43 +27,53 @@ enum { DEFAULT_ESTIMATE_SAMPLES = 64 };
     {"verbose", 'v', ZS_OPTION_FLAG, NULL, NULL, 0, 0, NULL,                                       \
      "Progress of the search and the solver's own text on stderr."}
 
+/* What a plan is made from, and how long it may take. */
+#define INPUTS                                                                                     \
+    {"cluster", 'c', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,                                   \
+     "Cluster file, \"-\" for stdin, or one line such as \"2x(4xA100-80)+1x(8xV100-32)\"."},       \
+    {"model", 'm', ZS_OPTION_STRING, "NAME", NULL, 0, 0, NULL,                                     \
+     "Preset such as gpt2-124m, or a config.json."},                                               \
+    {"profile", 'p', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,                                   \
+     "Layer times, from `zexec measure` or `zplan estimate`. Without it they are estimated."},     \
+    {"job", 'j', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,                                       \
+     "Job file with any of these settings; options override it."},                                 \
+    {"batch", 'b', ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL, "Samples of one step."},            \
+    {"seq", 's', ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL, "Tokens of one sample."},             \
+    {"precision", 0, ZS_OPTION_CHOICE, NULL, NULL, 0, 0, "fp32|bf16",                              \
+     "Of the computation (fp32 unless given); bf16 keeps fp32 master weights and needs compute "   \
+     "capability 8.0."},                                                                           \
+    {"zero", 0, ZS_OPTION_STRING, "LEVELS", NULL, 0, 0, NULL,                                      \
+     "ZeRO levels the planner may choose from (1,2,3 unless given)."},                             \
+    {"recompute", 0, ZS_OPTION_CHOICE, NULL, NULL, 0, 0, "auto|none|full",                         \
+     "Recompute activations in the backward pass; auto (unless given) chooses per stage."},        \
+    {"stages", 0, ZS_OPTION_INT, "N", NULL, 1, 65536, NULL, "Exactly this many stages."},          \
+    {"max-micro-batch", 0, ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL,                             \
+     "Largest number of samples in a micro-batch."},                                               \
+    {"max-gpus-per-stage", 0, ZS_OPTION_INT, "N", NULL, 1, 65536, NULL,                            \
+     "Largest number of GPUs in a stage; 1 is pipeline only."},                                    \
+    {"context", 0, ZS_OPTION_BYTES, "SIZE", NULL, 0, 0, NULL,                                      \
+     "Memory of each GPU taken by driver and libraries (1GiB unless given)."},                     \
+    {"reserve", 0, ZS_OPTION_BYTES, "SIZE", NULL, 0, 0, NULL,                                      \
+     "Memory of each GPU kept free (1GiB unless given)."},                                         \
+    {"overlap-zero", 0, ZS_OPTION_DOUBLE, "SHARE", NULL, 0, 1, NULL,                               \
+     "Share of compute that hides ZeRO traffic (0.7 unless given)."},                              \
+    {"overlap-send", 0, ZS_OPTION_DOUBLE, "SHARE", NULL, 0, 1, NULL,                               \
+     "Share of a send between stages that is hidden (0.7 unless given)."},                         \
+    {"time-limit", 't', ZS_OPTION_MS, "TIME", "10s", 0, 0, NULL,                                   \
+     "End with the best plan so far and a bound after this time; 0s: no limit."},                  \
+    {"gap", 0, ZS_OPTION_DOUBLE, "SHARE", "0", 0, 1, NULL,                                         \
+     "End when the plan is proven to be within this share of the best."}
+
 static const zs_option solve_options[] = {
-    {"cluster", 'c', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
-     "Cluster file, \"-\" for stdin, or one line such as \"2x(4xA100-80)+1x(8xV100-32)\"."},
-    {"model", 'm', ZS_OPTION_STRING, "NAME", NULL, 0, 0, NULL,
-     "Preset such as gpt2-124m, or a config.json."},
-    {"profile", 'p', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
-     "Layer times, from `zexec measure` or `zplan estimate`. Without it they are estimated."},
-    {"job", 'j', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
-     "Job file with any of these settings; options override it."},
-    {"batch", 'b', ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL, "Samples of one step."},
-    {"seq", 's', ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL, "Tokens of one sample."},
-    {"precision", 0, ZS_OPTION_CHOICE, NULL, NULL, 0, 0, "fp32|bf16",
-     "Of the computation (fp32 unless given); bf16 keeps fp32 master weights and needs compute "
-     "capability 8.0."},
-    {"zero", 0, ZS_OPTION_STRING, "LEVELS", NULL, 0, 0, NULL,
-     "ZeRO levels the planner may choose from (1,2,3 unless given)."},
-    {"recompute", 0, ZS_OPTION_CHOICE, NULL, NULL, 0, 0, "auto|none|full",
-     "Recompute activations in the backward pass; auto (unless given) chooses per stage."},
-    {"stages", 0, ZS_OPTION_INT, "N", NULL, 1, 65536, NULL, "Exactly this many stages."},
-    {"max-micro-batch", 0, ZS_OPTION_INT, "N", NULL, 1, 1048576, NULL,
-     "Largest number of samples in a micro-batch."},
-    {"max-gpus-per-stage", 0, ZS_OPTION_INT, "N", NULL, 1, 65536, NULL,
-     "Largest number of GPUs in a stage; 1 is pipeline only."},
-    {"context", 0, ZS_OPTION_BYTES, "SIZE", NULL, 0, 0, NULL,
-     "Memory of each GPU taken by driver and libraries (1GiB unless given)."},
-    {"reserve", 0, ZS_OPTION_BYTES, "SIZE", NULL, 0, 0, NULL,
-     "Memory of each GPU kept free (1GiB unless given)."},
-    {"overlap-zero", 0, ZS_OPTION_DOUBLE, "SHARE", NULL, 0, 1, NULL,
-     "Share of compute that hides ZeRO traffic (0.7 unless given)."},
-    {"overlap-send", 0, ZS_OPTION_DOUBLE, "SHARE", NULL, 0, 1, NULL,
-     "Share of a send between stages that is hidden (0.7 unless given)."},
-    {"time-limit", 't', ZS_OPTION_MS, "TIME", "10s", 0, 0, NULL,
-     "End with the best plan so far and a bound after this time; 0s: no limit."},
-    {"gap", 0, ZS_OPTION_DOUBLE, "SHARE", "0", 0, 1, NULL,
-     "End when the plan is proven to be within this share of the best."},
+    INPUTS,
     {"output", 'o', ZS_OPTION_STRING, "FILE", "plan.json", 0, 0, NULL,
      "Where the plan goes; \"-\" is stdout."},
+    VERBOSITY,
+};
+
+static const zs_option compare_options[] = {
+    INPUTS,
+    {"json", 0, ZS_OPTION_FLAG, NULL, NULL, 0, 0, NULL, "Prints JSON instead of a table."},
     VERBOSITY,
 };
 
@@ -102,6 +113,12 @@ static const zs_command commands[] = {
      "  zplan solve --cluster \"2x(4xA100-80)+1x(8xV100-32)\" --model gpt2-124m \\\n"
      "      --batch 64 --seq 1024 -o plan.json\n",
      solve_options, COUNT(solve_options)},
+    {"compare", "", 0, 0, "time our plan against simple rules and other planners' forms",
+     "Each rule is tuned over what it leaves open and timed by the same cost model; what does not "
+     "fit says by how much.\n\n"
+     "  zplan compare --cluster \"2x(4xA100-80)+1x(8xV100-32)\" --model gpt2-124m \\\n"
+     "      --batch 64 --seq 1024\n",
+     compare_options, COUNT(compare_options)},
     {"check", "PLAN", 1, 1, "check every rule of a plan, also of one written by hand",
      "Computes its time and memory as if it had been planned. Exit status 2: a rule is broken; 3: "
      "it does not fit the memory.\n\n  zplan check plan.json\n",
@@ -147,6 +164,16 @@ static bool name_reserves(const zs_job *job, zs_error *err)
     return false;
 }
 
+/* Ctrl-C ends the search with the best plan so far. */
+static zp_search_options search_options(const zs_options *o)
+{
+    signal(SIGINT, ask_to_stop);
+    signal(SIGTERM, ask_to_stop);
+    return (zp_search_options){.time_limit_ms = zs_options_ms(o, "time-limit"),
+                               .gap = zs_options_double(o, "gap"),
+                               .stop = &stop_asked};
+}
+
 static bool solve(zs_arena *arena, const zs_options *o, zs_error *err)
 {
     zp_inputs inputs;
@@ -159,11 +186,7 @@ static bool solve(zs_arena *arena, const zs_options *o, zs_error *err)
     if (!zp_build(&built, arena, &inputs.cluster, &inputs.model, &inputs.job, &inputs.profile, err))
         return false;
 
-    const zp_search_options search = {.time_limit_ms = zs_options_ms(o, "time-limit"),
-                                      .gap = zs_options_double(o, "gap"),
-                                      .stop = &stop_asked};
-    signal(SIGINT, ask_to_stop);
-    signal(SIGTERM, ask_to_stop);
+    const zp_search_options search = search_options(o);
     if (!zp_search(&solution, arena, &built.problem, &search, err))
         return name_reserves(&inputs.job, err);
     const char *output = zs_options_string(o, "output");
@@ -175,6 +198,32 @@ static bool solve(zs_arena *arena, const zs_options *o, zs_error *err)
         zp_report_print_summary(stdout, &plan);
     }
     return true;
+}
+
+static bool compare(zs_arena *arena, const zs_options *o, zs_error *err)
+{
+    zp_inputs inputs;
+    zp_built built;
+    zp_comparison comparison;
+    if (!zp_inputs_load(&inputs, arena, o, err))
+        return false;
+    zp_layer_time_warn(&inputs.profile);
+    if (!zp_build(&built, arena, &inputs.cluster, &inputs.model, &inputs.job, &inputs.profile, err))
+        return false;
+    const zp_search_options search = search_options(o);
+    if (!zp_compare(&comparison, arena, &built.problem, &search, err))
+        return name_reserves(&inputs.job, err);
+    if (!zs_options_flag(o, "json")) {
+        zp_compare_print(stdout, &comparison);
+        return true;
+    }
+    zs_json_writer *w = NULL;
+    if (!zs_json_writer_open(&w, err))
+        return false;
+    zp_compare_write(w, NULL, &comparison);
+    const bool ok = zs_json_writer_save(w, "-", err);
+    zs_json_writer_close(&w);
+    return ok;
 }
 
 static bool load_plan(zs_plan *plan, zp_recheck *recheck, zs_arena *arena, const char *path,
@@ -287,8 +336,8 @@ static bool estimate(zs_arena *arena, const zs_options *o, zs_error *err)
     return ok;
 }
 
-static bool (*const run_command[])(zs_arena *, const zs_options *,
-                                   zs_error *) = {solve, check, explain, simulate, estimate};
+static bool (*const run_command[])(zs_arena *, const zs_options *, zs_error *) = {
+    solve, compare, check, explain, simulate, estimate};
 
 static bool run(int argc, char **argv, zs_arena *arena, zs_error *err)
 {

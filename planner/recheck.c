@@ -107,19 +107,6 @@ static bool compute_memory(zp_recheck *out, const zs_plan *plan, zs_error *err)
     return true;
 }
 
-/* Mean over stages of the share of the step in which the stage neither computes a micro-batch nor
- * synchronises. */
-static double bubble_share(const zs_plan *plan, const zp_cost *cost)
-{
-    double sum = 0;
-    for (int s = 0; s < plan->n_stages; s++) {
-        const double busy_ms =
-            plan->n_micro_batches * cost->stages[s].micro_batch_ms + cost->stages[s].sync_ms;
-        sum += cost->step_ms > 0 ? 1 - busy_ms / cost->step_ms : 0;
-    }
-    return fmax(0, sum / plan->n_stages);
-}
-
 static bool check_params(const zs_plan *plan, const zm_model *model, zs_error *err)
 {
     if (model->n_blocks != plan->n_blocks)
@@ -164,7 +151,7 @@ bool zp_recheck_plan(zp_recheck *out, zs_arena *arena, const zs_plan *plan, zs_e
         !zp_evaluate(&r.cost, arena, &r.built.problem, &batching, r.stages, plan->n_stages,
                      plan->schedule == ZS_SCHEDULE_GPIPE, INFINITY, err))
         return false;
-    r.bubble_share = bubble_share(plan, &r.cost);
+    r.bubble_share = zp_evaluate_bubble_share(&r.cost, plan->n_stages, plan->n_micro_batches);
     *out = r;
     return true;
 }

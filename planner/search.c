@@ -41,8 +41,6 @@ static const double MAX_CELLS = 8e6;
 /* With as few groups more than those of one class, one phase is enough. */
 enum { FEW_GROUPS = 20 };
 
-static const double TOLERANCE_GIB = 1e-6; /* 1 KiB */
-
 /* All assignments of one batching with bottleneck max_s t_s and max_s sync_s in these intervals. A
  * batching whose patterns are not known yet has one box without limits. */
 typedef struct box {
@@ -215,7 +213,8 @@ static bool try_plan(search *s, zs_arena *scratch, int batching, const int *chos
     zp_cost cost;
     const zp_batching *b = &s->problem->batchings[batching];
     if (!build_stages(&stages, scratch, s, batching, chosen, n_stages, err) ||
-        !zp_evaluate(&cost, scratch, s->problem, b, stages, n_stages, false, TOLERANCE_GIB, err)) {
+        !zp_evaluate(&cost, scratch, s->problem, b, stages, n_stages, false,
+                     ZP_SEARCH_TOLERANCE_GIB, err)) {
         if (err)
             err->code = ZS_ERR_RUNTIME;
         return zs_error_prefix(err, "an answer of the solver does not hold");
@@ -611,6 +610,36 @@ static bool run_phases(search *s, const zp_search_options *options, zs_error *er
     return true;
 }
 
+/* Starts from a plan that is known. A plan of the search that is as fast replaces it. */
+static bool seed(search *s, const zp_solution *known, zs_error *err)
+{
+    zs_arena *scratch;
+    zp_cost cost;
+    if (!zs_arena_open(&scratch, err))
+        return false;
+    bool ok = zp_evaluate(&cost, scratch, s->problem, &known->batching, known->stages,
+                          known->n_stages, false, ZP_SEARCH_TOLERANCE_GIB, err);
+    if (ok) {
+        s->best = *known;
+        s->best.step_ms = cost.step_ms;
+        s->best_ms = cost.step_ms * (1 + SOLVER_TOLERANCE);
+        s->has_best = true;
+    }
+    zs_arena_close(&scratch);
+    return ok || zs_error_prefix(err, "incumbent");
+}
+
+/* As fast means but for rounding. */
+static void keep_faster(zp_solution *best, const zp_solution *known)
+{
+    if (best->step_ms <= known->step_ms * (1 + 1e-12))
+        return;
+    best->batching = known->batching;
+    best->n_stages = known->n_stages;
+    best->stages = known->stages;
+    best->step_ms = known->step_ms;
+}
+
 bool zp_search(zp_solution *out, zs_arena *arena, const zp_problem *problem,
                const zp_search_options *options, zs_error *err)
 {
@@ -627,8 +656,13 @@ bool zp_search(zp_solution *out, zs_arena *arena, const zp_problem *problem,
     bool ok = s.patterns && s.floor_ms;
     for (int i = 0; ok && i < problem->n_batchings; i++)
         s.floor_ms[i] = floor_of(problem, &problem->batchings[i]);
-    ok = ok && run_phases(&s, options, err);
+    ok = ok && (!options->incumbent || seed(&s, options->incumbent, err)) &&
+         run_phases(&s, options, err);
     if (ok && s.has_best) {
+        if (options->incumbent)
+            keep_faster(&s.best, options->incumbent);
+        s.best.lower_bound_ms = fmin(s.best.lower_bound_ms, s.best.step_ms);
+        s.best.groups_bound_ms = fmin(s.best.groups_bound_ms, s.best.step_ms);
         s.best.n_solves = s.n_solves;
         s.best.n_nodes = s.n_nodes;
         *out = s.best;

@@ -6,11 +6,16 @@
 
 #include "planner/problem.h"
 
+/* Rounding that is allowed on memory: 1 KiB. */
+#define ZP_SEARCH_TOLERANCE_GIB 1e-6
+
 typedef struct zp_search_options {
     double time_limit_ms;     /* 0: none */
     double gap;               /* stop when (best - bound) / best is at most this; 0: prove within
                                  the tolerance of GLPK, 1e-7 */
     const volatile int *stop; /* set by a signal handler: end with the best so far; may be NULL */
+    const zp_solution *incumbent; /* a plan to start from; the result is never slower; may be NULL;
+                                     its stages stay valid as long as the result */
 } zp_search_options;
 
 /* ZS_ERR_INFEASIBLE when no assignment exists: the message gives the first limit in numbers
