@@ -170,6 +170,21 @@ static bool build_shared_rings(zp_timing *t, zs_arena *arena, const zs_plan *pla
     return true;
 }
 
+/* Lengthens both passes by the traffic that compute does not hide. */
+static void add_exposed(double *forward_ms, double *backward_ms, const traffic *moved,
+                        double overlap, bool pass_by_pass)
+{
+    const double sum_ms = moved->forward_ms + moved->backward_ms;
+    if (pass_by_pass) {
+        *forward_ms += fmax(0, moved->forward_ms - overlap * *forward_ms);
+        *backward_ms += fmax(0, moved->backward_ms - overlap * *backward_ms);
+    } else if (sum_ms > 0) {
+        const double exposed_ms = fmax(0, sum_ms - overlap * (*forward_ms + *backward_ms));
+        *forward_ms += exposed_ms * moved->forward_ms / sum_ms;
+        *backward_ms += exposed_ms * moved->backward_ms / sum_ms;
+    }
+}
+
 static bool build_rank(zp_timing *t, zs_arena *arena, const zs_plan *plan, int stage, int index,
                        const traffic *moved, double time_factor, zm_state_bytes state,
                        zs_error *err)
@@ -179,7 +194,6 @@ static bool build_rank(zp_timing *t, zs_arena *arena, const zs_plan *plan, int s
     zp_rank_timing *out = &t->ranks[zs_plan_first_rank(plan, stage) + index];
     const char *type = plan->cluster.nodes[r->node].devices[r->gpu].type;
     const int n_blocks = s->forward.end - s->forward.first;
-    const double overlap = plan->job.overlap_zero;
     const int n_layers[ZS_N_LAYER_KINDS] = {[ZS_LAYER_EMBEDDING] = stage == 0,
                                             [ZS_LAYER_BLOCK] = n_blocks,
                                             [ZS_LAYER_HEAD] = stage == plan->n_stages - 1};
@@ -212,8 +226,10 @@ static bool build_rank(zp_timing *t, zs_arena *arena, const zs_plan *plan, int s
         }
         forward_ms *= time_factor;
         backward_ms *= time_factor;
-        out->forward_ms[b] = fmax(forward_ms, (1 - overlap) * forward_ms + moved->forward_ms);
-        out->backward_ms[b] = fmax(backward_ms, (1 - overlap) * backward_ms + moved->backward_ms);
+        add_exposed(&forward_ms, &backward_ms, moved, plan->job.overlap_zero,
+                    plan->schedule == ZS_SCHEDULE_GPIPE);
+        out->forward_ms[b] = forward_ms;
+        out->backward_ms[b] = backward_ms;
     }
     const zs_gpu *gpu = zs_gpus_find(type);
     const int moved_bytes = 2 * state.optimizer + state.gradients +

@@ -7,8 +7,10 @@
  *   backward    the same for backward, and the forward pass of the blocks again under recompute
  *   ZeRO        instruction lists have no gathers per block; what levels 2 and 3 move in a
  *               micro-batch (3 gathers before both passes, 2 and 3 reduce in the backward pass)
- *               lengthens the pass by what the plan's overlap share o of its compute c does not
- *               hide, as in problem.h: max(c, (1 - o) c + traffic), rank by rank
+ *               lengthens its passes by what the plan's overlap share o of their compute c does not
+ *               hide, as in problem.h: max(0, traffic - o c), rank by rank; under 1F1B over both
+ *               passes together, since gathers come early and reductions trail, and then divided
+ *               as the traffic is; under GPipe pass by pass
  *   step        AdamW reads weight, gradient and both moments of the rank's shard and writes weight
  *               and moments; bf16 reads and writes master weights and writes bf16 weights: 28 bytes
  *               a parameter in both, over the memory bandwidth in gpus.h. A GPU that is not there

@@ -2,6 +2,7 @@
  * what it took (the address sanitizer watches), and with enough memory it works. The linker sends
  * the allocations of the libraries here (--wrap). */
 #include "models/model.h"
+#include "planner/simulate.h"
 #include "shared/cluster.h"
 #include "shared/options.h"
 #include "shared/plan.h"
@@ -64,6 +65,28 @@ static bool load_plan(zs_arena *arena, zs_error *err)
     return path && zs_plan_load(&plan, arena, path, err) && zs_plan_save(&plan, saved, err) &&
            zs_schedule_build(&schedule, arena, &plan, true, err) &&
            zs_schedule_check(&schedule, &plan, err);
+}
+
+static bool simulate(zs_arena *arena, zs_error *err)
+{
+    zs_plan plan;
+    zm_model model;
+    zp_what_if what_if;
+    zp_simulation simulation;
+    const char *path = golden_path(arena, "two-stages/plan.json", err);
+    if (!path || !zs_plan_load(&plan, arena, path, err) ||
+        !zm_model_parse(&model, arena, plan.model, plan.model_name, err) ||
+        !zp_what_if_parse(&what_if, arena, &plan.cluster, "nic half, link 30%", err) ||
+        !zp_simulate(&simulation, arena, &plan, &model, &what_if, err) ||
+        !zp_simulate_fill(&plan, &model, err))
+        return false;
+    FILE *out = fopen(saved, "w");
+    if (!out)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "%s: cannot be opened", saved);
+    const bool ok = zs_timeline_print(out, &simulation.timeline, err);
+    fclose(out);
+    return ok && zs_timeline_save_csv(&simulation.timeline, saved, err) &&
+           zs_timeline_save_trace(&simulation.timeline, saved, err);
 }
 
 static bool load_model(zs_arena *arena, zs_error *err)
@@ -130,5 +153,6 @@ int main(int argc, char **argv)
     check_every_failure("model", load_model);
     check_every_failure("options", parse_options);
     check_every_failure("plan", load_plan);
+    check_every_failure("simulation", simulate);
     return check_done();
 }
