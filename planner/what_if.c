@@ -4,7 +4,10 @@
 
 #include <string.h>
 
-static const double MAX_PERCENT = 10000;
+static const double MIN_PERCENT = 0.01, MAX_PERCENT = 10000;
+
+/* Even the product of so many is a number. */
+enum { MAX_CONDITIONS = 64 };
 
 #define EXAMPLES "expected such as \"node0:gpu1 slower 10%%\" or \"nic node2 half\""
 
@@ -39,10 +42,10 @@ static bool parse_percent(double *out, zs_arena *arena, const char *word, const 
     char *number = zs_arena_strndup(arena, word, length - 1, err);
     if (!number || !zs_units_parse_double(out, number, err))
         return zs_error_prefix(err, "--what-if \"%s\"", condition);
-    if (!(*out > 0 && *out <= MAX_PERCENT))
+    if (!(*out >= MIN_PERCENT && *out <= MAX_PERCENT))
         return ZS_FAIL(err, ZS_ERR_INPUT,
-                       "--what-if \"%s\": \"%s\" is out of range, expected above 0%% to %.0f%%",
-                       condition, word, MAX_PERCENT);
+                       "--what-if \"%s\": \"%s\" is out of range, expected %g%% to %.0f%%",
+                       condition, word, MIN_PERCENT, MAX_PERCENT);
     return true;
 }
 
@@ -159,7 +162,10 @@ bool zp_what_if_parse(zp_what_if *out, zs_arena *arena, const zs_cluster *cluste
         w.time_factor[i] = 1;
     for (int node = 0; node < cluster->n_nodes; node++)
         w.nic_factor[node] = w.intra_factor[node] = 1;
-    while (rest && *trim(rest)) {
+    for (int n = 0; rest && *trim(rest); n++) {
+        if (n == MAX_CONDITIONS)
+            return ZS_FAIL(err, ZS_ERR_INPUT, "--what-if has more than %d conditions",
+                           MAX_CONDITIONS);
         char *comma = strchr(rest, ',');
         if (comma)
             *comma = 0;

@@ -19,7 +19,8 @@ typedef struct zp_what_if {
  *     link [NODE] SHARE      the same of the links between GPUs inside the node
  *
  * WHO is a GPU ("node0:gpu1"), a node ("node0") or a GPU type ("V100-32"); SHARE is "half",
- * "double" or "P%". ZS_ERR_INPUT quotes the condition and says what is wrong. In arena. */
+ * "double" or "P%"; P is 0.01 to 10000. At most 64 conditions. ZS_ERR_INPUT quotes the condition
+ * and says what is wrong. In arena. */
 ZS_MUST_CHECK bool zp_what_if_parse(zp_what_if *out, zs_arena *arena, const zs_cluster *cluster,
                                     const char *text, zs_error *err);
 
