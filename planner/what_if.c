@@ -162,7 +162,9 @@ bool zp_what_if_parse(zp_what_if *out, zs_arena *arena, const zs_cluster *cluste
         w.time_factor[i] = 1;
     for (int node = 0; node < cluster->n_nodes; node++)
         w.nic_factor[node] = w.intra_factor[node] = 1;
-    for (int n = 0; rest && *trim(rest); n++) {
+    if (!*trim(rest))
+        rest = NULL;
+    for (int n = 0; rest; n++) {
         if (n == MAX_CONDITIONS)
             return ZS_FAIL(err, ZS_ERR_INPUT, "--what-if has more than %d conditions",
                            MAX_CONDITIONS);
