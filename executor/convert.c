@@ -44,6 +44,9 @@ static bool write_tokens(FILE *file, const unsigned char *text, int64_t n)
 static bool save_tokens(const char *path, const unsigned char *text, int64_t n, zs_error *err)
 {
     char temporary[4200];
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return ZS_FAIL(err, ZS_ERR_INPUT, "%s: is no regular file and would be replaced", path);
     snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
     FILE *file = fopen(temporary, "wb");
     if (!file)
@@ -108,7 +111,7 @@ static bool convert_mapped(zx_convert_result *result, const unsigned char *text,
 bool zx_convert_text(zx_convert_result *result, const char *in, const char *out, double split,
                      zs_error *err)
 {
-    int fd = open(in, O_RDONLY | O_CLOEXEC);
+    int fd = open(in, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ZS_FAIL(err, ZS_ERR_INPUT, "%s: %s", in, strerror(errno));
     bool ok = false;

@@ -20,7 +20,8 @@
 /* Leaves the file open in *out. */
 static bool map_file(zx_data *d, int *out, const char *path, zs_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe without a writer is refused, not waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ZS_FAIL(err, ZS_ERR_INPUT, "%s: %s", path, strerror(errno));
     struct stat info;

@@ -7,8 +7,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* The largest integer type that a double holds exactly, for hashes that are all-reduced. */
@@ -60,6 +63,55 @@ static void set_environment(void)
         setenv(settings[i][0], settings[i][1], 0);
 }
 
+/* Of mpirun; 0 before it runs. */
+static volatile sig_atomic_t launcher_pid;
+static volatile sig_atomic_t stop_signal;
+
+/* What a terminal sends reaches mpirun by itself. */
+static void pass_on(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    stop_signal = number;
+    if (launcher_pid > 0 && info->si_code <= 0)
+        kill((pid_t)launcher_pid, number);
+}
+
+static void run_launcher(char **command)
+{
+    static char mpirun[] = "mpirun", mpiexec[] = "mpiexec";
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    command[0] = mpirun;
+    execvp(mpirun, command);
+    command[0] = mpiexec;
+    execvp(mpiexec, command);
+    _exit(127);
+}
+
+/* Waits for mpirun and exits with its status when the ranks ended by themselves. */
+static bool wait_for_ranks(pid_t launcher, int n_ranks, zs_error *err)
+{
+    int status = 0;
+    while (waitpid(launcher, &status, 0) < 0)
+        if (errno != EINTR)
+            return ZS_FAIL(err, ZS_ERR_RUNTIME, "mpirun: %s", strerror(errno));
+    if (stop_signal)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "stopped by signal %d (%s), all %d ranks ended",
+                       (int)stop_signal, strsignal((int)stop_signal), n_ranks);
+    if (WIFSIGNALED(status))
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "mpirun was ended by signal %d (%s)", WTERMSIG(status),
+                       strsignal(WTERMSIG(status)));
+    const int code = WEXITSTATUS(status);
+    if (code == 127)
+        return ZS_FAIL(err, ZS_ERR_INPUT,
+                       "the plan has %d ranks, but neither mpirun nor mpiexec can be run", n_ranks);
+    if (code > 128)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME,
+                       "a rank was ended by signal %d (%s), all %d ranks ended%s", code - 128,
+                       strsignal(code - 128), n_ranks,
+                       code - 128 == SIGKILL ? "; was there enough memory?" : "");
+    exit(code);
+}
+
 bool zx_launch_ranks(int n_ranks, char **argv, zs_error *err)
 {
     if (!HAVE_MPI)
@@ -92,15 +144,20 @@ bool zx_launch_ranks(int n_ranks, char **argv, zs_error *err)
         close(null);
     }
     set_environment();
-    static char mpirun[] = "mpirun", mpiexec[] = "mpiexec";
-    command[0] = mpirun;
-    execvp(mpirun, command);
-    command[0] = mpiexec;
-    execvp(mpiexec, command);
+    struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    fflush(NULL);
+    const pid_t launcher = fork();
+    if (launcher == 0)
+        run_launcher(command);
     free(command);
-    return ZS_FAIL(err, ZS_ERR_INPUT,
-                   "the plan has %d ranks, but neither mpirun nor mpiexec can be run: %s", n_ranks,
-                   strerror(errno));
+    if (launcher < 0)
+        return ZS_FAIL(err, ZS_ERR_RUNTIME, "mpirun cannot be started: %s", strerror(errno));
+    launcher_pid = launcher;
+    if (stop_signal)
+        kill(launcher, (int)stop_signal);
+    return wait_for_ranks(launcher, n_ranks, err);
 }
 
 int zx_launch_cores(void)

@@ -1,6 +1,6 @@
 /* Starting the ranks of a run, and what they agree on before they begin. Under mpirun, or srun with
- * PMI, zexec takes its place in the job; started alone with a plan of several ranks it becomes
- * `mpirun -n N zexec ...` itself. */
+ * PMI, zexec takes its place in the job; started alone with a plan of several ranks it starts
+ * `mpirun -n N zexec ...` and waits for it. */
 #ifndef EXECUTOR_LAUNCH_H
 #define EXECUTOR_LAUNCH_H
 
@@ -17,10 +17,11 @@ void zx_launch_with_passive_threads(char **argv);
 /* Ranks of the MPI job that this process was started in, from the launcher's environment. */
 int zx_launch_job_size(void);
 
-/* Replaces this process by mpirun with n_ranks ranks of the same command line; returns only when
- * that fails. Root, more ranks than cores and unpinned ranks are allowed through environment
- * variables of Open MPI 4 and 5 (MPICH's hydra allows them by itself) unless the user has set them.
- * The ranks do not read stdin. */
+/* Starts mpirun with n_ranks ranks of the same command line and exits with its status; returns only
+ * when that fails, a signal ended a rank, or this process was told to stop by SIGINT or SIGTERM,
+ * which it passes on. The ranks end when this process does. Root, more ranks than cores and
+ * unpinned ranks are allowed through environment variables of Open MPI 4 and 5 (MPICH's hydra
+ * allows them by itself) unless the user has set them. The ranks do not read stdin. */
 ZS_MUST_CHECK bool zx_launch_ranks(int n_ranks, char **argv, zs_error *err);
 
 /* Cores that this process may run on. */

@@ -3,6 +3,7 @@
 #include "executor/convert.h"
 #include "executor/launch.h"
 #include "executor/train.h"
+#include "shared/files.h"
 #include "shared/log.h"
 #include "shared/options.h"
 
@@ -192,9 +193,8 @@ static int run_command(const zs_command *command, int argc, char **argv, zs_aren
                                              : command_convert(o, err);
 }
 
-int main(int argc, char **argv)
+static int run_program(int argc, char **argv, zs_error *err)
 {
-    zs_error err = {0};
     zs_arena *arena = NULL;
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         zs_options_print_help(argc < 2 ? stderr : stdout, "zexec", about, commands, COUNT(commands),
@@ -206,11 +206,23 @@ int main(int argc, char **argv)
         return 0;
     }
     int status = ZS_ERR_INPUT;
-    const zs_command *command = zs_options_find_command(commands, COUNT(commands), argv[1], &err);
-    if (command && zs_arena_open(&arena, &err))
-        status = run_command(command, argc, argv, arena, &err);
+    const zs_command *command = zs_options_find_command(commands, COUNT(commands), argv[1], err);
+    if (command && zs_arena_open(&arena, err))
+        status = run_command(command, argc, argv, arena, err);
+    zs_arena_close(&arena);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    zs_error err = {0};
+    zs_files_keep_standard();
+    int status = run_program(argc, argv, &err);
+    if (status == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        ZS_FAIL(&err, ZS_ERR_RUNTIME, "stdout: cannot be written");
+        status = ZS_ERR_RUNTIME;
+    }
     if (status != 0 && err.message[0])
         zs_error_print(stderr, "zexec", &err);
-    zs_arena_close(&arena);
     return status;
 }

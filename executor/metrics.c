@@ -4,10 +4,13 @@
 #include "shared/units.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_LISTED_IDS = 64 };
 
@@ -18,6 +21,29 @@ struct zx_metrics {
     int64_t log_every;
 };
 
+/* Two runs that write one file would mix their lines: the file is locked until it is closed. */
+static FILE *open_locked(const char *path, const char *folder, zs_error *err)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    struct stat info;
+    FILE *file = NULL;
+    if (fd < 0) {
+        ZS_FAIL(err, ZS_ERR_INPUT, "--out %s: metrics.jsonl: %s", folder, strerror(errno));
+        return NULL;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        ZS_FAIL(err, ZS_ERR_INPUT,
+                "--out %s: another run is writing metrics.jsonl there; give each run a folder of "
+                "its own",
+                folder);
+    else if (fstat(fd, &info) != 0 || (S_ISREG(info.st_mode) && ftruncate(fd, 0) != 0) ||
+             !(file = fdopen(fd, "w")))
+        ZS_FAIL(err, ZS_ERR_INPUT, "--out %s: metrics.jsonl: %s", folder, strerror(errno));
+    if (!file)
+        close(fd);
+    return file;
+}
+
 bool zx_metrics_open(zx_metrics **out, const char *folder, int64_t n_steps, int64_t log_every,
                      zs_error *err)
 {
@@ -27,11 +53,13 @@ bool zx_metrics_open(zx_metrics **out, const char *folder, int64_t n_steps, int6
     m->n_steps = n_steps;
     m->log_every = log_every;
     if (folder) {
-        snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", folder);
-        const bool made = mkdir(folder, 0777) == 0 || errno == EEXIST;
-        m->file = made ? fopen(m->path, "w") : NULL;
-        if (!m->file) {
+        if (snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", folder) >= (int)sizeof m->path)
+            ZS_FAIL(err, ZS_ERR_INPUT, "--out %.60s...: the path is too long", folder);
+        else if (mkdir(folder, 0777) != 0 && errno != EEXIST)
             ZS_FAIL(err, ZS_ERR_INPUT, "--out %s: %s", folder, strerror(errno));
+        else
+            m->file = open_locked(m->path, folder, err);
+        if (!m->file) {
             free(m);
             return false;
         }

@@ -23,9 +23,11 @@ static bool load_plan(zx_train_inputs *in, zs_arena *arena, zs_error *err)
         return false;
     if (!zx_run_check(&in->plan, &in->model, err))
         return zs_error_prefix(err, "%s", path);
-    if (strcmp(path, "-") == 0 && zs_plan_n_ranks(&in->plan) > 1)
+    struct stat info;
+    const bool is_file = stat(path, &info) == 0 && S_ISREG(info.st_mode);
+    if (!is_file && zs_plan_n_ranks(&in->plan) > 1)
         return ZS_FAIL(err, ZS_ERR_INPUT,
-                       "a plan of %d ranks is read by each of them: give a file, not \"-\"",
+                       "%s: a plan of %d ranks is read by each of them: give a regular file", path,
                        zs_plan_n_ranks(&in->plan));
     zs_schedule schedule;
     if (!zs_schedule_build(&schedule, arena, &in->plan, in->model.tied, err) ||
@@ -89,6 +91,10 @@ static bool check_places(const zx_train_options *o, zs_arena *arena, zs_error *e
                            o->save);
         if (!folder || !check_folder("--save", folder, err))
             return false;
+        if (stat(o->save, &info) != 0 && errno != ENOENT)
+            return ZS_FAIL(err, ZS_ERR_INPUT, "--save %.200s: %s", o->save, strerror(errno));
+        if (stat(o->save, &info) == 0 && !S_ISREG(info.st_mode))
+            return ZS_FAIL(err, ZS_ERR_INPUT, "--save %s: is no regular file", o->save);
     }
     return true;
 }

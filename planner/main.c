@@ -10,6 +10,7 @@
 #include "planner/report.h"
 #include "planner/search.h"
 #include "planner/simulate.h"
+#include "shared/files.h"
 #include "shared/log.h"
 #include "shared/units.h"
 
@@ -373,10 +374,11 @@ int main(int argc, char **argv)
 {
     zs_error err = {.code = ZS_OK};
     zs_arena *arena = NULL;
+    zs_files_keep_standard();
     zs_log_open("zplan", -1, ZS_LOG_WARN);
     bool ok = zs_arena_open(&arena, &err) && run(argc, argv, arena, &err);
     zs_arena_close(&arena);
-    if (ok && fflush(stdout) != 0)
+    if (ok && (fflush(stdout) != 0 || ferror(stdout)))
         ok = ZS_FAIL(&err, ZS_ERR_RUNTIME, "stdout: cannot be written");
     if (!ok)
         zs_error_print(stderr, "zplan", &err);

@@ -153,3 +153,10 @@ bool zs_files_save(const char *path, const char *text, size_t size, zs_error *er
     free(target);
     return ok;
 }
+
+void zs_files_keep_standard(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDONLY) != fd)
+            return;
+}

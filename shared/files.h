@@ -17,4 +17,8 @@ ZS_MUST_CHECK bool zs_files_load(const char **text, size_t *size, zs_arena *aren
  * a device or pipe is written directly; a link keeps pointing at what it names. */
 ZS_MUST_CHECK bool zs_files_save(const char *path, const char *text, size_t size, zs_error *err);
 
+/* Opens /dev/null in place of each of stdin, stdout and stderr that is closed, for reading only:
+ * what is written there still fails, and no file opened later takes its number. */
+void zs_files_keep_standard(void);
+
 #endif
