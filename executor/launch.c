@@ -41,6 +41,8 @@ static void set_environment(void)
 {
     /* clang-format off */
     static const char *const settings[][2] = {
+        /* All ranks are on this machine: memory, no sockets, whatever its interfaces. */
+        {"OMPI_MCA_btl",                             "^tcp"},
         /* Open MPI 4 */
         {"OMPI_ALLOW_RUN_AS_ROOT",                   "1"},
         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",           "1"},

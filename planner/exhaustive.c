@@ -122,7 +122,7 @@ static void find_choices(stage_choices *out, const enumeration *e, unsigned set,
                          int n, int in_flight)
 {
     const zp_problem *p = e->problem;
-    int members[ZP_EXHAUSTIVE_MAX_GPUS], n_members = 0;
+    int members[ZP_EXHAUSTIVE_MAX_GPUS] = {0}, n_members = 0;
     for (int i = 0; i < e->n_gpus; i++)
         if (set >> i & 1) {
             if (p->classes[e->gpus[i].class].b_max == 0)
