@@ -60,4 +60,4 @@ need_packages() {
 
 # What building zplan and zexec takes.
 build_packages="gcc libc6-dev meson ninja-build pkg-config libglpk-dev libcjson-dev \
-libopenblas-openmp-dev libopenmpi-dev openmpi-bin"
+libopenblas-openmp-dev libopenmpi-dev openmpi-bin zlib1g-dev"

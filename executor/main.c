@@ -45,6 +45,13 @@ static const zs_option run_options[] = {
      "Folder for metrics.jsonl: one JSON object per step and evaluation."},
     {"save", 0, ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
      "Write the weights behind the last step, .safetensors with Hugging Face's names."},
+    {"save-every", 0, ZS_OPTION_INT, "N", NULL, 1, 1e15, NULL,
+     "Write a checkpoint into the folder of --out behind every N-th step and the last one."},
+    {"keep-last", 0, ZS_OPTION_INT, "N", NULL, 1, 1e15, NULL,
+     "Remove older checkpoints, so that N stay; all stay unless given."},
+    {"resume", 0, ZS_OPTION_STRING, "DIR", NULL, 0, 0, NULL,
+     "Go on from the newest complete checkpoint in DIR, or from DIR itself when it is one. It may be "
+     "of another plan for the same model. --steps counts from the start of the first run."},
     {"log-every", 0, ZS_OPTION_INT, "N", "1", 1, 1e15, NULL, "Print every N-th step."},
     {"threads", 't', ZS_OPTION_INT, "N", NULL, 1, 4096, NULL,
      "Threads of each rank; its share of the cores unless given."},
@@ -93,6 +100,7 @@ static zx_train_options train_options(const zs_options *o)
                           .eval_path = zs_options_string(o, "eval"),
                           .out = zs_options_string(o, "out"),
                           .save = zs_options_string(o, "save"),
+                          .resume = zs_options_string(o, "resume"),
                           .backend = zs_options_string(o, "backend"),
                           .dtype = !dtype                      ? ZX_DATA_AUTO
                                    : strcmp(dtype, "u32") == 0 ? ZX_DATA_U32
@@ -100,6 +108,8 @@ static zx_train_options train_options(const zs_options *o)
                           .n_steps = zs_options_int(o, "steps"),
                           .eval_every = zs_options_int(o, "eval-every"),
                           .log_every = zs_options_int(o, "log-every"),
+                          .save_every = zs_options_int(o, "save-every"),
+                          .keep_last = zs_options_int(o, "keep-last"),
                           .n_threads = (int)zs_options_int(o, "threads")};
     t.run = (zx_run_options){
         .lr = {.max = zs_options_double(o, "lr"),

@@ -1,5 +1,6 @@
 #include "executor/metrics.h"
 
+#include "shared/files.h"
 #include "shared/json.h"
 #include "shared/units.h"
 
@@ -21,12 +22,52 @@ struct zx_metrics {
     int64_t log_every;
 };
 
+/* The step of a line; -1: a last line, or one that a killed run did not finish. */
+static int64_t line_step(const char *line, size_t size)
+{
+    int64_t step = -1;
+    zs_arena *arena;
+    const zs_json *root;
+    zs_error err;
+    if (!zs_arena_open(&arena, &err))
+        return -1;
+    if (!zs_json_parse(&root, arena, line, size, "metrics.jsonl", &err) ||
+        zs_json_type_of(root) != ZS_JSON_OBJECT ||
+        !zs_json_opt_int(&step, root, "step", 0, INT64_MAX, &err))
+        step = -1;
+    zs_arena_close(&arena);
+    return step;
+}
+
+/* Bytes of the lines up to a step: what follows will be run, and written, again. */
+static bool kept_bytes(off_t *out, const char *path, int64_t n_done, zs_error *err)
+{
+    const char *text;
+    size_t size, kept = 0;
+    zs_arena *arena;
+    if (!zs_arena_open(&arena, err))
+        return false;
+    const bool ok = zs_files_load(&text, &size, arena, path, err);
+    while (ok && kept < size) {
+        const char *end = memchr(text + kept, '\n', size - kept);
+        const size_t n = end ? (size_t)(end - text) - kept + 1 : 0;
+        const int64_t step = end ? line_step(text + kept, n) : -1;
+        if (step < 0 || step > n_done)
+            break;
+        kept += n;
+    }
+    zs_arena_close(&arena);
+    *out = (off_t)kept;
+    return ok;
+}
+
 /* Two runs that write one file would mix their lines: the file is locked until it is closed. */
-static FILE *open_locked(const char *path, const char *folder, zs_error *err)
+static FILE *open_locked(const char *path, const char *folder, int64_t n_done, zs_error *err)
 {
     const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     struct stat info;
     FILE *file = NULL;
+    off_t kept = 0;
     if (fd < 0) {
         ZS_FAIL(err, ZS_ERR_INPUT, "--out %s: metrics.jsonl: %s", folder, strerror(errno));
         return NULL;
@@ -36,7 +77,12 @@ static FILE *open_locked(const char *path, const char *folder, zs_error *err)
                 "--out %s: another run is writing metrics.jsonl there; give each run a folder of "
                 "its own",
                 folder);
-    else if (fstat(fd, &info) != 0 || (S_ISREG(info.st_mode) && ftruncate(fd, 0) != 0) ||
+    else if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && n_done > 0 &&
+             !kept_bytes(&kept, path, n_done, err))
+        zs_error_prefix(err, "--out");
+    else if (fstat(fd, &info) != 0 ||
+             (S_ISREG(info.st_mode) &&
+              (ftruncate(fd, kept) != 0 || lseek(fd, kept, SEEK_SET) < 0)) ||
              !(file = fdopen(fd, "w")))
         ZS_FAIL(err, ZS_ERR_INPUT, "--out %s: metrics.jsonl: %s", folder, strerror(errno));
     if (!file)
@@ -44,8 +90,8 @@ static FILE *open_locked(const char *path, const char *folder, zs_error *err)
     return file;
 }
 
-bool zx_metrics_open(zx_metrics **out, const char *folder, int64_t n_steps, int64_t log_every,
-                     zs_error *err)
+bool zx_metrics_open(zx_metrics **out, const char *folder, int64_t n_done, int64_t n_steps,
+                     int64_t log_every, zs_error *err)
 {
     zx_metrics *m = calloc(1, sizeof *m);
     if (!m)
@@ -58,7 +104,7 @@ bool zx_metrics_open(zx_metrics **out, const char *folder, int64_t n_steps, int6
         else if (mkdir(folder, 0777) != 0 && errno != EEXIST)
             ZS_FAIL(err, ZS_ERR_INPUT, "--out %s: %s", folder, strerror(errno));
         else
-            m->file = open_locked(m->path, folder, err);
+            m->file = open_locked(m->path, folder, n_done, err);
         if (!m->file) {
             free(m);
             return false;

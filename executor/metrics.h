@@ -14,9 +14,10 @@
 typedef struct zx_metrics zx_metrics;
 
 /* Makes the folder where it is missing and starts metrics.jsonl in it; folder NULL: lines on stdout
- * only. n_steps: of the run; every log_every-th step is printed. */
-ZS_MUST_CHECK bool zx_metrics_open(zx_metrics **out, const char *folder, int64_t n_steps,
-                                   int64_t log_every, zs_error *err);
+ * only. n_done: steps that a resumed run is behind; of a file that is there the lines up to that
+ * step stay. n_steps: of the run; every log_every-th step is printed. */
+ZS_MUST_CHECK bool zx_metrics_open(zx_metrics **out, const char *folder, int64_t n_done,
+                                   int64_t n_steps, int64_t log_every, zs_error *err);
 void zx_metrics_close(zx_metrics **metrics);
 
 /* ids: the n_ids sequences of the batch in order; memory_bytes: of the rank that uses most. */

@@ -331,9 +331,10 @@ bool zx_run_step(zx_run *r, zx_step_result *result, const zx_data *data, zs_erro
                                  .lr = zx_lr_at(&r->options.lr, r->n_steps),
                                  .n_tokens = n_samples * r->plan->job.seq_len};
     if (!zx_stage_zero_grads(&r->stage, err) ||
-        !walk(r, &r->training, data, r->options.order, r->n_steps * n_samples, n_samples, err))
+        !walk(r, &r->training, data, r->options.order, r->position, n_samples, err))
         return false;
     r->n_steps++;
+    r->position += n_samples;
     *result = r->result;
     return true;
 }

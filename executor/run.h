@@ -69,6 +69,7 @@ typedef struct zx_run {
     zx_optimizer optimizer;
     zx_walk walk;
     int64_t n_steps;       /* done */
+    int64_t position;      /* samples taken of the stream (executor/data.h) */
     bool diverged;         /* loss or norm is not finite: all ranks fail in the same step */
     zx_step_result result; /* of the step that runs */
 } zx_run;

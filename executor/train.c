@@ -1,5 +1,6 @@
 #include "executor/train.h"
 
+#include "executor/checkpoint.h"
 #include "executor/launch.h"
 #include "executor/metrics.h"
 #include "executor/safetensors.h"
@@ -44,6 +45,13 @@ static bool check_options(const zx_train_options *o, zs_error *err)
     if (o->eval_every > 0 && !o->eval_path)
         return ZS_FAIL(err, ZS_ERR_INPUT, "--eval-every %" PRId64 " needs --eval FILE",
                        o->eval_every);
+    if (o->save_every > 0 && !o->out)
+        return ZS_FAIL(err, ZS_ERR_INPUT,
+                       "--save-every %" PRId64 " needs --out DIR, the folder "
+                       "of the checkpoints",
+                       o->save_every);
+    if (o->keep_last > 0 && !o->out)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "--keep-last %" PRId64 " needs --out DIR", o->keep_last);
     return true;
 }
 
@@ -72,6 +80,41 @@ static const char *parent_of(const char *path, zs_arena *arena, zs_error *err)
     return n == 0 ? "." : zs_arena_strndup(arena, path, n, err);
 }
 
+/* The same folder, whatever it is called. */
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Checkpoints of two runs in one folder would be taken for one run's. */
+static bool check_checkpoints(const zx_train_options *o, zs_arena *arena, zs_error *err)
+{
+    int64_t *steps = NULL;
+    int n = 0;
+    if (o->resume && !zx_checkpoint_is_one(o->resume) &&
+        !zx_checkpoint_list(&steps, &n, arena, o->resume, err))
+        return zs_error_prefix(err, "--resume");
+    if (o->resume && !zx_checkpoint_is_one(o->resume) && n == 0)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "--resume %s: holds no checkpoint (step-00000001/, ...)",
+                       o->resume);
+    if (!o->out || access(o->out, F_OK) != 0)
+        return true;
+    if (!zx_checkpoint_list(&steps, &n, arena, o->out, err))
+        return zs_error_prefix(err, "--out");
+    if (n == 0 || (o->resume && is_same_folder(o->out, o->resume)))
+        return true;
+    char newest[ZX_CHECKPOINT_PATH_SIZE];
+    if (!zx_checkpoint_path(newest, o->out, steps[0], false, err))
+        return false;
+    if (o->resume && is_same_folder(newest, o->resume))
+        return true;
+    return ZS_FAIL(err, ZS_ERR_INPUT,
+                   "--out %s: holds %s of another run, or newer than this one: go on from it "
+                   "(--resume %s) or give another folder",
+                   o->out, newest + strlen(o->out) + 1, o->out);
+}
+
 /* A place that cannot be written is found now and not behind the last step. */
 static bool check_places(const zx_train_options *o, zs_arena *arena, zs_error *err)
 {
@@ -81,6 +124,8 @@ static bool check_places(const zx_train_options *o, zs_arena *arena, zs_error *e
         if (!folder || !check_folder("--out", folder, err))
             return false;
     }
+    if (!check_checkpoints(o, arena, err))
+        return false;
     if (o->save) {
         const size_t n = strlen(o->save);
         const char *folder = parent_of(o->save, arena, err);
@@ -137,13 +182,14 @@ typedef struct training {
     int64_t *ids;         /* sequences of a batch */
     double *memory_bytes; /* by rank */
     int64_t largest_memory_bytes;
+    int64_t n_resumed; /* steps of the checkpoint that the run goes on from */
 } training;
 
 static bool compare_ranks(const zx_train_inputs *in, zx_comm *comm, zs_error *err)
 {
     const zx_train_options *o = in->options;
     const zx_run_options *r = &o->run;
-    zx_setting s[12] = {{"", ""}};
+    zx_setting s[13] = {{"", ""}};
     int n = 0;
 #define SETTING(setting_name, ...)                                                                 \
     do {                                                                                           \
@@ -166,6 +212,8 @@ static bool compare_ranks(const zx_train_inputs *in, zx_comm *comm, zs_error *er
     SETTING("AdamW", "beta1 %.17g, beta2 %.17g, eps %.17g, weight decay %.17g, clip %.17g",
             r->beta1, r->beta2, r->eps, r->weight_decay, r->clip);
     SETTING("save", "%s", o->save ? "wanted" : "not wanted");
+    SETTING("checkpoints", "every %" PRId64 " steps, %s, resume %s", o->save_every,
+            o->out ? "--out given" : "no --out", o->resume ? "wanted" : "not wanted");
 #undef SETTING
     return zx_launch_compare(comm, s, n, err);
 }
@@ -240,14 +288,14 @@ static bool step(training *t, zs_error *err)
         return t->run.diverged && zx_launch_all_ok(t->comm, false, err);
     const double ms = 1000 * (zs_log_elapsed_s() - start_s);
     /* Scratch has grown to its size in the first step. */
-    if (result.step == 1 && !collect_memory(t, err))
+    if (result.step == t->n_resumed + 1 && !collect_memory(t, err))
         return false;
     if (!t->metrics)
         return true;
     const int64_t n_ids = zx_run_global_batch(&t->in->plan);
     for (int64_t i = 0; i < n_ids; i++)
         t->ids[i] = zx_data_sequence(data, t->options->run.order, t->options->run.seed,
-                                     (result.step - 1) * n_ids + i);
+                                     t->run.position - n_ids + i);
     return zx_metrics_step(t->metrics, &result, t->ids, n_ids, ms, t->largest_memory_bytes, err);
 }
 
@@ -280,18 +328,29 @@ static bool save(training *t, zs_error *err)
     return zx_launch_all_ok(t->comm, ok, err);
 }
 
+static bool save_checkpoint(training *t, zs_error *err)
+{
+    return zx_checkpoint_save(&t->run, &t->in->data, t->options->out, t->options->keep_last, err);
+}
+
 static bool run_steps(training *t, zs_error *err)
 {
     const zx_train_options *o = t->options;
-    if (o->eval_every > 0 && o->n_steps > 0 && !evaluate(t, 0, err))
+    if (o->eval_every > 0 && o->n_steps > 0 && t->n_resumed == 0 && !evaluate(t, 0, err))
         return false;
-    for (int64_t k = 1; k <= o->n_steps; k++) {
+    for (int64_t k = t->n_resumed + 1; k <= o->n_steps; k++) {
         if (!step(t, err))
             return false;
         const bool due = o->eval_every > 0 && k % o->eval_every == 0 && k < o->n_steps;
         if (due && !evaluate(t, k, err))
             return false;
+        const bool save_due = o->save_every > 0 && (k % o->save_every == 0 || k == o->n_steps);
+        if (save_due && !save_checkpoint(t, err))
+            return false;
     }
+    /* Nothing was left to train: the checkpoint goes from one folder to another. */
+    if (o->save_every > 0 && t->n_resumed == o->n_steps && !save_checkpoint(t, err))
+        return false;
     uint64_t digest;
     if ((o->eval_path && !evaluate(t, o->n_steps, err)) || !zx_run_digest(&t->run, &digest, err) ||
         !collect_memory(t, err) || (o->save && !save(t, err)))
@@ -302,13 +361,39 @@ static bool run_steps(training *t, zs_error *err)
 
 static bool open_training(training *t, zs_arena *arena, zs_error *err)
 {
-    const zx_train_options *o = t->options;
     t->ids = ZS_NEW(arena, int64_t, zx_run_global_batch(&t->in->plan), err);
     t->memory_bytes = ZS_NEW(arena, double, t->comm->n_ranks, err);
-    if (!t->ids || !t->memory_bytes)
-        return false;
-    return t->comm->rank != 0 ||
-           zx_metrics_open(&t->metrics, o->out, o->n_steps, o->log_every, err);
+    return t->ids && t->memory_bytes;
+}
+
+/* Collective: takes up a checkpoint where one is wanted, and starts or continues the metrics. */
+static bool resume(training *t, zs_error *err)
+{
+    const zx_train_options *o = t->options;
+    if (o->resume) {
+        const char *folder;
+        if (!zx_checkpoint_resume(&t->run, &folder, &t->in->data, o->resume, err))
+            return false;
+        t->n_resumed = t->run.n_steps;
+        if (!zx_launch_all_ok(t->comm,
+                              t->n_resumed <= o->n_steps ||
+                                  ZS_FAIL(err, ZS_ERR_INPUT,
+                                          "--steps %" PRId64 ": %s is behind step %" PRId64
+                                          " already; --steps counts from the first run's start",
+                                          o->n_steps, folder, t->n_resumed),
+                              err))
+            return false;
+        const int64_t n_sequences = t->in->data.n_sequences, position = t->run.position;
+        if (t->comm->rank == 0)
+            printf("resumed %s: step %" PRId64 ", epoch %" PRId64 ", sequence %" PRId64
+                   " of %" PRId64 "\n",
+                   folder, t->n_resumed, position / n_sequences, position % n_sequences,
+                   n_sequences);
+        fflush(stdout);
+    }
+    const bool ok = t->comm->rank != 0 || zx_metrics_open(&t->metrics, o->out, t->n_resumed,
+                                                          o->n_steps, o->log_every, err);
+    return zx_launch_all_ok(t->comm, ok, err);
 }
 
 bool zx_train(const zx_train_inputs *in, zx_comm *comm, zs_error *err)
@@ -330,7 +415,7 @@ bool zx_train(const zx_train_inputs *in, zx_comm *comm, zs_error *err)
     if (!zx_run_open(&t.run, comm, backend, &in->plan, &in->model, &options, err))
         goto err_close_backend;
     log_rank(&t, options.n_threads);
-    ok = run_steps(&t, err);
+    ok = resume(&t, err) && run_steps(&t, err);
     zx_run_close(&t.run);
 err_close_backend:
     if (backend)

@@ -10,12 +10,15 @@ typedef struct zx_train_options {
     const char *eval_path; /* NULL: no evaluation */
     const char *out;       /* folder of metrics.jsonl; NULL: none */
     const char *save;      /* weights behind the last step, .safetensors; NULL: none */
+    const char *resume;    /* folder of checkpoints, or one of them; NULL: start anew */
     const char *backend;
     zx_data_dtype dtype;
     int64_t n_steps;
     int64_t eval_every; /* steps, and before the first; 0: behind the last one only */
     int64_t log_every;
-    int n_threads; /* of each rank; 0: its share of the cores */
+    int64_t save_every; /* steps between checkpoints in out; 0: none */
+    int64_t keep_last;  /* checkpoints that stay; 0: all */
+    int n_threads;      /* of each rank; 0: its share of the cores */
     zx_run_options run;
 } zx_train_options;
 

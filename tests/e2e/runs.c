@@ -104,6 +104,11 @@ static bool read_line(run_metrics *m, zs_arena *arena, const char *line, size_t 
                zs_json_get_int(&m->eval_sequences[i], root, "eval_sequences", 0, 1 << 30, err);
     }
     const int i = m->n_steps++;
+    const zs_json *ids = zs_json_find(root, "sequences");
+    for (int k = 0; i < RUNS_MAX_STEPS && ids && k < zs_json_n_items(ids) && k < RUNS_MAX_LISTED;
+         k++)
+        if (!zs_json_int(&m->sequences[i][k], zs_json_item(ids, k), 0, INT64_MAX, err))
+            return false;
     return i < RUNS_MAX_STEPS && zs_json_get_double(&m->loss[i], root, "loss", 0, 1e9, err) &&
            zs_json_get_double(&m->grad_norm[i], root, "grad_norm", 0, 1e9, err) &&
            zs_json_get_double(&m->lr[i], root, "lr", 0, 1e9, err) &&
@@ -125,6 +130,17 @@ static bool read_metrics(run_metrics *m, const char *text)
     return ok && CHECK(m->done, "metrics.jsonl has no last line");
 }
 
+bool runs_read_metrics(run_metrics *out, const char *folder)
+{
+    char path[4096];
+    *out = (run_metrics){0};
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    char *text = check_read_file(path, NULL);
+    const bool ok = CHECK(text != NULL, "%s is missing", path) && read_metrics(out, text);
+    free(text);
+    return ok;
+}
+
 bool runs_metrics(run_metrics *out, const char *plan, const char *data, const char *options,
                   const char *const *settings)
 {
@@ -135,13 +151,8 @@ bool runs_metrics(run_metrics *out, const char *plan, const char *data, const ch
     const char *folder = check_path(name);
     snprintf(all_options, sizeof all_options, "%s --out %s", options, folder);
     check_output output = runs_start(plan, data, all_options, settings);
-    bool ok = CHECK(output.status == 0, "status %d: %s", output.status, output.err);
-    if (ok) {
-        snprintf(all_options, sizeof all_options, "%s/metrics.jsonl", folder);
-        char *text = check_read_file(all_options, NULL);
-        ok = CHECK(text != NULL, "%s is missing", all_options) && read_metrics(out, text);
-        free(text);
-    }
+    const bool ok = CHECK(output.status == 0, "status %d: %s", output.status, output.err) &&
+                    runs_read_metrics(out, folder);
     check_output_free(&output);
     return ok;
 }

@@ -7,12 +7,13 @@
 #include "tests/support/programs.h"
 #include "tests/support/run_plans.h"
 
-enum { RUNS_MAX_STEPS = 64, RUNS_MAX_EVALS = 16 };
+enum { RUNS_MAX_STEPS = 64, RUNS_MAX_EVALS = 16, RUNS_MAX_LISTED = 16 };
 
 typedef struct run_metrics {
     int n_steps;
     double loss[RUNS_MAX_STEPS], grad_norm[RUNS_MAX_STEPS], lr[RUNS_MAX_STEPS];
     int64_t tokens[RUNS_MAX_STEPS];
+    int64_t sequences[RUNS_MAX_STEPS][RUNS_MAX_LISTED]; /* the first ids of each batch */
     int n_evals;
     double eval_loss[RUNS_MAX_EVALS];
     int64_t eval_sequences[RUNS_MAX_EVALS];
@@ -33,6 +34,8 @@ check_output runs_start(const char *plan, const char *data, const char *options,
  * that failed. */
 bool runs_metrics(run_metrics *out, const char *plan, const char *data, const char *options,
                   const char *const *settings);
+/* Those of a run that is over, from the folder of its --out. */
+bool runs_read_metrics(run_metrics *out, const char *folder);
 void runs_metrics_free(run_metrics *metrics);
 
 /* Runs the program `inside` (second argument of main) in a mode, on all ranks of the plan; returns

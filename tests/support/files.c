@@ -58,6 +58,20 @@ const char *check_path(const char *name)
     return kept->text;
 }
 
+const char *check_folder(const char *name)
+{
+    const char *path = check_path(name);
+    if (mkdir(path, 0777) != 0)
+        die("mkdir", path);
+    return path;
+}
+
+void check_remove_path(const char *path)
+{
+    if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0)
+        die("remove", path);
+}
+
 const char *check_write_file(const char *name, const void *data, size_t size)
 {
     const char *path = check_path(name);

@@ -9,6 +9,12 @@
  * all its files at exit. Valid until exit. */
 const char *check_path(const char *name);
 
+/* The same, made as a folder. */
+const char *check_folder(const char *name);
+
+/* Removes a file, or a folder with all that is in it. */
+void check_remove_path(const char *path);
+
 /* Writes size bytes to such a file and returns its path; ends the program when that fails. */
 const char *check_write_file(const char *name, const void *data, size_t size);
 
