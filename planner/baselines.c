@@ -59,7 +59,8 @@ typedef struct tuning {
     const zp_problem *problem;
     const rules *rules;
     zs_arena *arena;
-    int fastest[ZP_MAX_CLASSES]; /* classes, the fastest first */
+    double speed[ZP_MAX_CLASSES]; /* by class */
+    int fastest[ZP_MAX_CLASSES];  /* classes, the fastest first */
     int most_offered[ZP_MAX_CLASSES];
     /* of the candidate at hand */
     const zp_group *groups;
@@ -394,10 +395,23 @@ static bool try_candidate(tuning *t, zs_error *err)
     return ok;
 }
 
+/* Can stages of these speeds (units through one block per ms: all together, slowest, fastest; a
+ * micro-batch is n_units) give a plan faster than the best? No division of the blocks has a faster
+ * slowest stage than all speeds together, an equal one than its slowest stage; and all blocks
+ * together take no less than on the fastest stage. */
+static bool may_be_best(const tuning *t, double sum, double least, double most, double n_units)
+{
+    const double work = t->problem->n_blocks * n_units;
+    const double equal = t->problem->n_blocks / t->n_stages * n_units;
+    const double slowest_ms = t->rules->blocks_by_speed ? work / sum : equal / least;
+    return !t->best->feasible ||
+           fmax(slowest_ms, work / most) + (t->batching.n_micro_batches - 1) * slowest_ms <
+               t->best->solution.step_ms;
+}
+
 /* Samples of every stage; false: a size is not offered, or no such plan can be the best. */
 static bool divide_samples(tuning *t)
 {
-    double best_ms = t->best->feasible ? t->best->solution.step_ms : INFINITY;
     double sum = 0, least = INFINITY, most = 0;
     for (int s = 0, end; s < t->n_stages; s = end) {
         for (end = s + 1; end < t->n_stages && t->head[end] == s;)
@@ -410,12 +424,18 @@ static bool divide_samples(tuning *t)
         least = fmin(least, t->weights[s]);
         most = fmax(most, t->weights[s]);
     }
-    /* No division of the blocks has a faster slowest stage than all speeds together, an equal one
-     * than its slowest stage; and all blocks together take no less than on the fastest stage. */
-    const int n_blocks = t->problem->n_blocks;
-    double slowest_ms = t->rules->blocks_by_speed ? n_blocks / sum : n_blocks / t->n_stages / least;
-    double all_ms = fmax(slowest_ms, n_blocks / most);
-    return all_ms + (t->batching.n_micro_batches - 1) * slowest_ms < best_ms;
+    return may_be_best(t, sum, least, most, 1);
+}
+
+static bool try_batching(tuning *t, bool recompute, zs_error *err)
+{
+    t->recompute = recompute;
+    if (!divide_samples(t))
+        return true;
+    for (t->zero = 1; t->zero <= 3; t->zero++)
+        if (t->rules->zero[t->zero] && t->problem->zero[t->zero].allowed && !try_candidate(t, err))
+            return false;
+    return true;
 }
 
 static bool try_layout(void *context, const zp_group *groups, int n_stages, zs_error *err)
@@ -429,17 +449,29 @@ static bool try_layout(void *context, const zp_group *groups, int n_stages, zs_e
                      memcmp(groups[s].counts, groups[s - 1].counts, sizeof groups[s].counts) == 0;
         t->head[s] = alike ? t->head[s - 1] : s;
     }
-    for (int i = 0; i < p->n_batchings; i++)
-        for (int recompute = 0; recompute <= 1; recompute++) {
-            if (recompute ? !p->recompute_full : !p->recompute_none)
-                continue;
-            t->batching = p->batchings[i];
-            t->recompute = recompute == 1;
-            bool worthwhile = divide_samples(t);
-            for (t->zero = 1; worthwhile && t->zero <= 3; t->zero++)
-                if (t->rules->zero[t->zero] && p->zero[t->zero].allowed && !try_candidate(t, err))
-                    return false;
-        }
+    double sum = 0, least = INFINITY, most = 0; /* samples through one block per ms */
+    for (int s = 0; s < n_stages; s++) {
+        double slowest = INFINITY, speed = 0;
+        for (int k = 0; k < p->n_classes; k++)
+            if (groups[s].counts[k] > 0) {
+                slowest = fmin(slowest, t->speed[k]);
+                speed += groups[s].counts[k] * t->speed[k];
+            }
+        if (!cuts_by_speed(t, s))
+            speed = groups[s].n_gpus * slowest;
+        sum += speed;
+        least = fmin(least, speed);
+        most = fmax(most, speed);
+    }
+    for (int i = 0; i < p->n_batchings; i++) {
+        t->batching = p->batchings[i];
+        if (!may_be_best(t, sum, least, most, t->batching.micro_batch))
+            continue;
+        for (int recompute = 0; recompute <= 1; recompute++)
+            if ((recompute ? p->recompute_full : p->recompute_none) &&
+                !try_batching(t, recompute == 1, err))
+                return false;
+    }
     return true;
 }
 
@@ -478,7 +510,6 @@ bool zp_baselines_build(zp_baseline out[ZP_N_BASELINES], zs_arena *arena, const 
                         zs_error *err)
 {
     zs_arena *scratch;
-    double speed[ZP_MAX_CLASSES];
     if (!zp_problem_check(p, err) || !zs_arena_open(&scratch, err))
         return false;
     tuning base = {.problem = p,
@@ -491,9 +522,9 @@ bool zp_baselines_build(zp_baseline out[ZP_N_BASELINES], zs_arena *arena, const 
                    .nearest = {.missing_gib = INFINITY}};
     bool ok = base.n_blocks && base.splits && base.weights && base.next_ms && base.head;
     for (int k = 0; k < p->n_classes; k++) {
-        speed[k] = zp_layout_speed(p, k);
+        base.speed[k] = zp_layout_speed(p, k);
         int i = k;
-        for (; i > 0 && speed[base.fastest[i - 1]] < speed[k]; i--)
+        for (; i > 0 && base.speed[base.fastest[i - 1]] < base.speed[k]; i--)
             base.fastest[i] = base.fastest[i - 1];
         base.fastest[i] = k;
         base.most_offered[k] = p->classes[k].b_max;
