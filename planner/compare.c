@@ -38,14 +38,20 @@ double zp_compare_speed_up(const zp_comparison *comparison, zp_baseline_kind kin
                : 0;
 }
 
+const char *zp_compare_print_ms(char *text, size_t size, double ms)
+{
+    snprintf(text, size, ms < FIVE_DIGITS ? "%.5g" : "%.0f", ms);
+    return text;
+}
+
 static void print_row(FILE *out, const char *name, const char *like, const zp_solution *s,
                       double bubble_share, double memory_share, double speed_up)
 {
     char step[TEXT_SIZE], ratio[TEXT_SIZE] = "";
-    snprintf(step, sizeof step, s->step_ms < FIVE_DIGITS ? "%.5g" : "%.0f", s->step_ms);
     if (speed_up > 0)
         snprintf(ratio, sizeof ratio, " %6.2fx", speed_up);
-    fprintf(out, "%-15s %-11s %10s %6d %7d %5.1f %% %5.1f %%%s\n", name, like, step, s->n_stages,
+    fprintf(out, "%-15s %-11s %10s %6d %7d %5.1f %% %5.1f %%%s\n", name, like,
+            zp_compare_print_ms(step, sizeof step, s->step_ms), s->n_stages,
             s->batching.micro_batch, 100 * bubble_share, 100 * memory_share, ratio);
 }
 

@@ -26,6 +26,9 @@ ZS_MUST_CHECK bool zp_compare(zp_comparison *out, zs_arena *arena, const zp_prob
 /* baseline's step time / ours; 0 when it is not feasible. */
 double zp_compare_speed_up(const zp_comparison *comparison, zp_baseline_kind kind);
 
+/* Five digits or more: "7736.4", "167202". Writes at most size bytes, returns text. */
+const char *zp_compare_print_ms(char *text, size_t size, double ms);
+
 /* A table of at most 80 columns. */
 void zp_compare_print(FILE *out, const zp_comparison *comparison);
 

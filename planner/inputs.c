@@ -92,6 +92,23 @@ static bool override_path(const char **path, const zs_options *o, const char *na
     return true;
 }
 
+/* Everything but the job, which is complete. */
+static bool load_files(zp_inputs *inputs, zs_arena *arena, const char *cluster, const char *model,
+                       const char *profile, zs_error *err)
+{
+    if (!zs_job_check(&inputs->job, err) ||
+        !zs_cluster_load(&inputs->cluster, arena, cluster, err) ||
+        !zm_model_load(&inputs->model, arena, model, err) ||
+        !zm_model_check_seq_len(&inputs->model, inputs->job.seq_len, err))
+        return false;
+    if (profile)
+        return zs_profile_load(&inputs->profile, arena, profile, err);
+    zs_log_warn("no --profile: layer times are estimated from public GPU data");
+    return zp_estimate(&inputs->profile, arena, &inputs->cluster, &inputs->model,
+                       inputs->job.precision, inputs->job.seq_len,
+                       zp_build_max_micro_batch(&inputs->job), err);
+}
+
 bool zp_inputs_load(zp_inputs *out, zs_arena *arena, const zs_options *options, zs_error *err)
 {
     zp_inputs inputs = {0};
@@ -104,20 +121,24 @@ bool zp_inputs_load(zp_inputs *out, zs_arena *arena, const zs_options *options, 
         !override_path(&cluster, options, "cluster", true, err) ||
         !override_path(&model, options, "model", true, err) ||
         !override_path(&profile, options, "profile", false, err) ||
-        !zs_job_check(&inputs.job, err) || !zs_cluster_load(&inputs.cluster, arena, cluster, err) ||
-        !zm_model_load(&inputs.model, arena, model, err) ||
-        !zm_model_check_seq_len(&inputs.model, inputs.job.seq_len, err))
+        !load_files(&inputs, arena, cluster, model, profile, err))
         return false;
-    if (profile) {
-        if (!zs_profile_load(&inputs.profile, arena, profile, err))
-            return false;
-    } else {
-        zs_log_warn("no --profile: layer times are estimated from public GPU data");
-        if (!zp_estimate(&inputs.profile, arena, &inputs.cluster, &inputs.model,
-                         inputs.job.precision, inputs.job.seq_len,
-                         zp_build_max_micro_batch(&inputs.job), err))
-            return false;
-    }
+    *out = inputs;
+    return true;
+}
+
+bool zp_inputs_load_job(zp_inputs *out, zs_arena *arena, const char *path, zs_error *err)
+{
+    zp_inputs inputs = {0};
+    const char *cluster = NULL, *model = NULL, *profile = NULL;
+    zs_job_set_defaults(&inputs.job);
+    if (!load_job_file(&inputs.job, &cluster, &model, &profile, arena, path, err))
+        return false;
+    if (!cluster || !model)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "%s: $: \"%s\" is missing", path,
+                       cluster ? "model" : "cluster");
+    if (!load_files(&inputs, arena, cluster, model, profile, err))
+        return false;
     *out = inputs;
     return true;
 }

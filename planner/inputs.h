@@ -21,4 +21,8 @@ typedef struct zp_inputs {
 ZS_MUST_CHECK bool zp_inputs_load(zp_inputs *out, zs_arena *arena, const zs_options *options,
                                   zs_error *err);
 
+/* The same from a job file alone. */
+ZS_MUST_CHECK bool zp_inputs_load_job(zp_inputs *out, zs_arena *arena, const char *path,
+                                      zs_error *err);
+
 #endif

@@ -1,6 +1,7 @@
 /* The program zplan: options in, plan out. Results go to stdout, the log to stderr; exit status 0
  * done, 1 failed while running, 2 bad input or usage, 3 no feasible plan. */
 #include "config.h"
+#include "planner/bench.h"
 #include "planner/compare.h"
 #include "planner/estimate.h"
 #include "planner/inputs.h"
@@ -78,6 +79,21 @@ static const zs_option compare_options[] = {
     VERBOSITY,
 };
 
+static const zs_option bench_options[] = {
+    {"check", 0, ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Fails when a plan is slower, a gap or the solver's effort larger than this file says, or a "
+     "case is missing on either side."},
+    {"update", 0, ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Writes the file anew and prints what changed."},
+    {"leave-out", 0, ZS_OPTION_STRING, "NAMES", NULL, 0, 0, NULL,
+     "Cases that --update keeps out of the file's checks, separated by commas."},
+    {"time-limit", 't', ZS_OPTION_MS, "TIME", "0s", 0, 0, NULL,
+     "Of each case; 0s: no limit. A case that it stops fails --check and --update."},
+    {"gap", 0, ZS_OPTION_DOUBLE, "SHARE", "0", 0, 1, NULL,
+     "End when a plan is proven to be within this share of the best; --check takes the file's."},
+    VERBOSITY,
+};
+
 static const zs_option plan_options[] = {VERBOSITY};
 
 static const zs_option simulate_options[] = {
@@ -120,6 +136,13 @@ static const zs_command commands[] = {
      "  zplan compare --cluster \"2x(4xA100-80)+1x(8xV100-32)\" --model gpt2-124m \\\n"
      "      --batch 64 --seq 1024\n",
      compare_options, COUNT(compare_options)},
+    {"bench", "FOLDER", 1, 1, "plan many cases, compare, guard the quality of plans",
+     "Each folder in FOLDER with a job.json is a case. Prints step time, bound, effort and speed-up "
+     "over the rules of `zplan compare`.\n\n"
+     "  zplan bench benchmarks/cases --time-limit 10s\n"
+     "  zplan bench my-clusters --update golden.json\n"
+     "  zplan bench my-clusters --check golden.json\n",
+     bench_options, COUNT(bench_options)},
     {"check", "PLAN", 1, 1, "check every rule of a plan, also of one written by hand",
      "Computes its time and memory as if it had been planned. Exit status 2: a rule is broken; 3: "
      "it does not fit the memory.\n\n  zplan check plan.json\n",
@@ -225,6 +248,17 @@ static bool compare(zs_arena *arena, const zs_options *o, zs_error *err)
     const bool ok = zs_json_writer_save(w, "-", err);
     zs_json_writer_close(&w);
     return ok;
+}
+
+static bool bench(zs_arena *arena, const zs_options *o, zs_error *err)
+{
+    const zp_search_options search = search_options(o);
+    const zp_bench_options options = {.folder = zs_options_argument(o, 0),
+                                      .check = zs_options_string(o, "check"),
+                                      .update = zs_options_string(o, "update"),
+                                      .leave_out = zs_options_string(o, "leave-out"),
+                                      .gap_given = zs_options_is_set(o, "gap")};
+    return zp_bench(stdout, arena, &options, &search, err);
 }
 
 static bool load_plan(zs_plan *plan, zp_recheck *recheck, zs_arena *arena, const char *path,
@@ -338,7 +372,7 @@ static bool estimate(zs_arena *arena, const zs_options *o, zs_error *err)
 }
 
 static bool (*const run_command[])(zs_arena *, const zs_options *, zs_error *) = {
-    solve, compare, check, explain, simulate, estimate};
+    solve, compare, bench, check, explain, simulate, estimate};
 
 static bool run(int argc, char **argv, zs_arena *arena, zs_error *err)
 {
