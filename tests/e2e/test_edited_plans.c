@@ -3,6 +3,7 @@
 #include "tests/e2e/runs.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,11 +109,12 @@ static void test_batches(void)
 {
     static const char *const samples[] = {"3", "2+1", "1+1+1+0"};
     const char *data = check_random_tokens("hundred.bin", 2, 100 * T + 1, 16);
+    char options[4096];
+    snprintf(options, sizeof options, "--steps 10 --quiet --lr 0 --eval %s", data);
     for (int i = 0; i < 3; i++) {
         const check_run_plan d = batch_of(samples[i], "3+3+2+2");
         run_metrics run;
-        if (!runs_metrics(&run, check_run_plan_save("ten.json", &d), data, "--steps 10 --quiet",
-                          NULL))
+        if (!runs_metrics(&run, check_run_plan_save("ten.json", &d), data, options, NULL))
             continue;
         int counts[100] = {0}, n_once = 0;
         for (int k = 0; k < 10; k++)
@@ -121,8 +123,19 @@ static void test_batches(void)
         for (int q = 0; q < 100; q++)
             n_once += counts[q] == 1;
         CHECK(n_once == 100, "%s: %d sequences were used once", samples[i], n_once);
+        /* The weights do not move, so the steps' losses average to that of all sequences. */
+        double sum = 0;
+        for (int k = 0; k < 10; k++)
+            sum += run.loss[k];
+        CHECK(fabs(sum / 10 - run.eval_loss[0]) < 1e-6 * run.eval_loss[0],
+              "%s: mean loss of the steps %.9g, of the sequences %.9g", samples[i], sum / 10,
+              run.eval_loss[0]);
         runs_metrics_free(&run);
     }
+    /* The first micro-batch is the one that buffers are made for. */
+    const check_run_plan ten = batch_of("3", "3+3+2+2");
+    refuse(edit(check_run_plan_save("ten.json", &ten), "[3, 3, 2, 2]", "[1, 3, 3, 3]"), data,
+           "$.micro_batches[1]: 3 samples, expected at most 1");
     const check_run_plan one = batch_of("1+0", "1");
     const char *plan = check_run_plan_save("single.json", &one);
     run_metrics run;

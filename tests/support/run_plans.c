@@ -192,11 +192,11 @@ check_run_plan check_rng_run_plan(check_rng *rng, zs_arena *arena, const check_m
     int ranks_left = max_ranks, blocks_left = model->n_blocks;
     for (int s = 0; s < n_stages; s++) {
         const int behind = n_stages - s - 1;
-        const int most_ranks = ranks_left - behind < 3 ? ranks_left - behind : 3;
+        const int most_ranks = ranks_left - behind < 4 ? ranks_left - behind : 4;
         const int n_ranks = (int)check_rng_int(rng, 1, most_ranks);
         const int n_blocks =
             behind ? (int)check_rng_int(rng, 1, blocks_left - behind) : blocks_left;
-        int samples[3] = {0}, weights[3];
+        int samples[4] = {0}, weights[4];
         for (int k = 0; k < planned; k++)
             samples[check_rng_int(rng, 0, n_ranks - 1)]++;
         for (int i = 0; i < n_ranks; i++)

@@ -31,7 +31,7 @@ zs_plan check_run_plan_build(zs_arena *arena, const check_run_plan *description)
 /* Builds it, saves it under this name (files.h) and returns the path. */
 const char *check_run_plan_save(const char *name, const check_run_plan *description);
 
-/* A random plan for the model: 1 .. 4 stages of 1 .. 3 ranks, at most max_ranks ranks, a cut of
+/* A random plan for the model: 1 .. 4 stages of 1 .. 4 ranks, at most max_ranks ranks, a cut of
  * global_batch into micro-batches, samples with zeros, uneven and empty shards, recompute or not.
  * In arena. */
 check_run_plan check_rng_run_plan(check_rng *rng, zs_arena *arena, const check_model *model,
