@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int n_gpus_of(const zp_class *c)
 {
@@ -36,6 +37,7 @@ static int compare_groups(const void *a, const void *b)
 
 void zp_group_set_link(zp_group *group, const zp_problem *p)
 {
+    group->intra = false;
     group->gib_per_s = INFINITY;
     group->latency_ms = 0;
     for (int k = 0; k < p->n_classes; k++) {
@@ -120,7 +122,7 @@ static int find_below(const zp_groups *groups, const zp_group *group, int k)
 bool zp_groups_build(zp_groups *out, zs_arena *arena, const zp_problem *p, zp_mixing mixing,
                      zs_error *err)
 {
-    zp_groups groups = {.mixing = mixing};
+    zp_groups groups = {.mixing = mixing, .arena = arena};
     int step[ZP_MAX_CLASSES];
     double n = zp_groups_count(p, mixing);
     if (n > 1e7)
@@ -138,6 +140,65 @@ bool zp_groups_build(zp_groups *out, zs_arena *arena, const zp_problem *p, zp_mi
     for (int g = 0; g < groups.n; g++)
         for (int k = 0; k < p->n_classes; k++)
             groups.items[g].below[k] = find_below(&groups, &groups.items[g], k);
+    groups.n_listed = groups.capacity = groups.n;
     *out = groups;
+    return true;
+}
+
+static unsigned hash_counts(const zp_group *group)
+{
+    unsigned h = 2166136261u;
+    for (int k = 0; k < ZP_MAX_CLASSES; k++)
+        h = (h ^ (unsigned)group->counts[k]) * 16777619u;
+    return h ^ (h >> 15);
+}
+
+/* The slot of an equal group, or the free one where it belongs. */
+static int *find_slot(const zp_groups *groups, const zp_group *group)
+{
+    unsigned i = hash_counts(group);
+    for (;; i++) {
+        int *slot = &groups->slots[i % (unsigned)groups->n_slots];
+        if (*slot < 0 ||
+            memcmp(groups->items[*slot].counts, group->counts, sizeof group->counts) == 0)
+            return slot;
+    }
+}
+
+static bool grow(zp_groups *groups, zs_error *err)
+{
+    int capacity = groups->n + groups->n / 2 + 256, n_slots = 2 * capacity + 1;
+    zp_group *items = ZS_NEW(groups->arena, zp_group, capacity, err);
+    int *slots = ZS_NEW(groups->arena, int, n_slots, err);
+    if (!items || !slots)
+        return false;
+    memcpy(items, groups->items, (size_t)groups->n * sizeof *items);
+    groups->items = items;
+    groups->capacity = capacity;
+    groups->slots = slots;
+    groups->n_slots = n_slots;
+    for (int i = 0; i < n_slots; i++)
+        slots[i] = -1;
+    for (int g = groups->n_listed; g < groups->n; g++)
+        if (!items[g].relaxed)
+            *find_slot(groups, &items[g]) = g;
+    return true;
+}
+
+bool zp_groups_add(int *index, zp_groups *groups, const zp_group *group, zs_error *err)
+{
+    if (groups->n == groups->capacity && !grow(groups, err))
+        return false;
+    if (group->relaxed) {
+        *index = groups->n;
+        groups->items[groups->n++] = *group;
+        return true;
+    }
+    int *slot = find_slot(groups, group);
+    if (*slot < 0) {
+        *slot = groups->n;
+        groups->items[groups->n++] = *group;
+    }
+    *index = *slot;
     return true;
 }

@@ -283,8 +283,8 @@ static bool most_blocks(int *most, int *micro_batch, zs_arena *arena, const zp_p
         if (!zp_patterns_find(&patterns, &relaxed, &groups, &p->batchings[i], INFINITY, INFINITY,
                               deadline, err))
             return false;
-        zp_master master = {&relaxed,  &groups,         &p->batchings[i],
-                            &patterns, &zp_solver_glpk, deadline};
+        zp_master master = {&relaxed, &groups, &p->batchings[i], &patterns, &zp_solver_glpk,
+                            deadline, NULL};
         double n_blocks = p->n_blocks;
         int *subset = ZS_NEW(arena, int, patterns.n, err);
         for (int j = 0; subset && j < patterns.n; j++)

@@ -17,6 +17,12 @@ enum { FIRST_COLUMNS = 1000, MORE_COLUMNS = 500 };
 /* In units of cost, which are thousandths of the slowest pattern. */
 static const double REDUCED_TOLERANCE = 1e-7;
 
+/* Of F: pricing looks for nothing that could lower the bound by less. */
+static const double PRICING_TOLERANCE = 1e-6;
+
+/* Patterns that pricing adds to one relaxation. */
+enum { MAX_PRICED = 20000 };
+
 /* What the program is for: it decides objective and rows. */
 typedef enum goal {
     TIME,          /* min sum t y */
@@ -26,7 +32,7 @@ typedef enum goal {
 
 typedef struct builder {
     const zp_master *m;
-    const int *subset;
+    int *subset;
     int n;
     goal goal;
     double unit_ms; /* cost = t / unit_ms */
@@ -81,9 +87,11 @@ static double coefficient(const builder *b, const zp_pattern *q, int row)
     default:
         break;
     }
-    if (row < ROW_CLASSES + n_classes)
+    if (row < ROW_CLASSES + n_classes) {
         /* sum_p c_pk y_p <= N_k: the GPUs of each class. */
-        return m->groups->items[q->group].counts[row - ROW_CLASSES];
+        const zp_group *group = &m->groups->items[q->group];
+        return q->relaxed ? group->amounts[row - ROW_CLASSES] : group->counts[row - ROW_CLASSES];
+    }
     /* sum_{p middle, W_p < w} y_p <= w - 2: middle stages that do not survive w in flight stand
      * within the w - 2 places before the last stage. */
     return q->kind == ZP_MIDDLE && q->in_flight < row - ROW_CLASSES - n_classes;
@@ -216,27 +224,49 @@ static bool build_program(builder *b, zs_arena *arena, zs_error *err)
     return true;
 }
 
-/* The bound that duals (by row of the master) prove for all patterns, whatever the solver says
- * about them: for any d with the sign that the bounds of its row allow, cost y >= sum_i d_i (d_i >
- * 0 ? row_min_i : row_max_i) + sum_j (cost_j - d A_j) y_j, and the patterns' y_j sum to at most
- * max_stages. Artificial columns have no such limit: their row's dual is cut so that they are not
- * negative. Corrects duals; fills reduced. */
-static double price(const builder *b, double *duals, double *reduced)
+/* What duals (by row of the master) say about patterns. */
+typedef struct verdict {
+    double base;              /* sum_i d_i (d_i > 0 ? row_min_i : row_max_i) */
+    double least[ZP_N_KINDS]; /* reduced costs; infinity: no patterns of the kind */
+} verdict;
+
+/* The bound that duals prove, whatever the solver says about them: for any d with the sign that the
+ * bounds of its row allow, cost y >= base + sum_j (cost_j - d A_j) y_j, and an assignment has one
+ * first, one last and at most max_stages - 2 middle patterns. */
+static double bound_of(const builder *b, const verdict *v)
+{
+    double middle = fmin(v->least[ZP_MIDDLE], 0);
+    return v->base + v->least[ZP_FIRST] + v->least[ZP_LAST] +
+           (zp_pattern_max_stages(b->m->problem) - 2) * middle;
+}
+
+static double reduced_cost(const builder *b, const zp_pattern *q, const double *duals)
+{
+    int n_rows = row_hall(b, max_in_flight(b->m)) + 1;
+    double r = cost_of(b, q);
+    for (int row = 0; row < n_rows; row++)
+        if (duals[row] != 0)
+            r -= duals[row] * coefficient(b, q, row);
+    return r;
+}
+
+/* Corrects duals; fills reduced. */
+static verdict price(const builder *b, double *duals, double *reduced)
 {
     int n_rows = row_hall(b, max_in_flight(b->m)) + 1, n_used = 0;
     int used[ZP_PROGRAM_MAX_ROWS];
-    double bound = 0, least = 0;
+    verdict v = {0};
+    for (int kind = 0; kind < ZP_N_KINDS; kind++)
+        v.least[kind] = INFINITY;
     for (int row = 0; row < n_rows; row++) {
         double min, max;
-        if (b->goal == INFEASIBILITY && row <= ROW_STAGES)
-            duals[row] = fmin(duals[row], 1);
         row_bounds(b, row, &min, &max);
         double side = duals[row] > 0 ? min : max;
         if (!isfinite(side))
             duals[row] = 0;
         if (duals[row] == 0)
             continue;
-        bound += duals[row] * side;
+        v.base += duals[row] * side;
         used[n_used++] = row;
     }
     for (int j = 0; j < b->n; j++) {
@@ -245,16 +275,51 @@ static double price(const builder *b, double *duals, double *reduced)
         for (int i = 0; i < n_used; i++)
             r -= duals[used[i]] * coefficient(b, q, used[i]);
         reduced[j] = r;
-        least = fmin(least, r);
+        v.least[q->kind] = fmin(v.least[q->kind], r);
     }
-    return bound + zp_pattern_max_stages(b->m->problem) * least;
+    return v;
 }
 
-/* The patterns that the program has so far: positions in the subset. */
+/* The duals as prices of a pattern's parts, times scale. place[kind] has room for all numbers in
+ * flight. */
+static void fill_prices(zp_prices *out, double *const place[ZP_N_KINDS], const builder *b,
+                        const double *duals, double scale)
+{
+    const zp_master *m = b->m;
+    const int n_classes = m->problem->n_classes, most = max_in_flight(m);
+    out->time = scale * (b->goal == TIME ? 1 / b->unit_ms : 0);
+    out->block = scale * duals[ROW_COVER];
+    for (int k = 0; k < n_classes; k++)
+        out->gpu[k] = -scale * duals[ROW_CLASSES + k];
+    for (int kind = ZP_FIRST; kind <= ZP_LAST; kind++)
+        for (int w = 1; w <= most; w++) {
+            const zp_pattern q = {.kind = (zp_kind)kind, .in_flight = w};
+            double sum = 0;
+            for (int row = ROW_FIRST; row <= row_hall(b, most); row++)
+                if (duals[row] != 0 && row != ROW_TIME &&
+                    (row < ROW_CLASSES || row >= ROW_CLASSES + n_classes))
+                    sum -= duals[row] * coefficient(b, &q, row);
+            place[kind][w] = scale * sum;
+        }
+    for (int kind = 0; kind < ZP_N_KINDS; kind++)
+        out->place[kind] = place[kind];
+}
+
+static bool open_place(double *place[ZP_N_KINDS], zs_arena *arena, const zp_master *m,
+                       zs_error *err)
+{
+    for (int kind = 0; kind < ZP_N_KINDS; kind++) {
+        place[kind] = ZS_NEW(arena, double, max_in_flight(m) + 1, err);
+        if (!place[kind])
+            return false;
+    }
+    return true;
+}
+
+/* The patterns that the program has so far. */
 typedef struct active {
     int n;
-    int *positions;
-    int *patterns; /* the same as indices of patterns */
+    int *patterns; /* as indices */
     bool *is_in;   /* by position */
 } active;
 
@@ -263,18 +328,16 @@ static void activate(active *a, const builder *b, int position)
     if (a->is_in[position])
         return;
     a->is_in[position] = true;
-    a->positions[a->n] = position;
     a->patterns[a->n++] = b->subset[position];
 }
 
 /* A first choice: all of few; else one of each kind, and an even sample. */
-static bool active_open(active *a, zs_arena *arena, const builder *b, zs_error *err)
+static bool active_open(active *a, zs_arena *arena, const builder *b, int capacity, zs_error *err)
 {
     bool seen[ZP_N_KINDS] = {false};
-    *a = (active){.positions = ZS_NEW(arena, int, b->n, err),
-                  .patterns = ZS_NEW(arena, int, b->n, err),
-                  .is_in = ZS_NEW(arena, bool, b->n, err)};
-    if (!a->positions || !a->patterns || !a->is_in)
+    *a = (active){.patterns = ZS_NEW(arena, int, capacity, err),
+                  .is_in = ZS_NEW(arena, bool, capacity, err)};
+    if (!a->patterns || !a->is_in)
         return false;
     int stride = b->n > 2 * FIRST_COLUMNS ? b->n / FIRST_COLUMNS : 1;
     for (int j = 0; j < b->n; j++) {
@@ -330,14 +393,51 @@ static bool answer_open(zp_answer *answer, zs_arena *arena, const zp_program *p,
 /* What one program over the active patterns says about all of them. */
 typedef struct round_result {
     zp_status status;
-    double claimed;  /* objective of the program, recomputed from its values */
-    double proven;   /* bound for all patterns */
-    int n_added;     /* patterns that were missing */
+    double claimed; /* objective of the program, recomputed from its values */
+    double listed;  /* bound for the listed patterns */
+    double proven;  /* bound for all; -infinity: not known */
+    verdict verdict;
+    int n_added; /* patterns that were missing */
+    double *duals;
     double *reduced; /* by position; the caller's memory */
 } round_result;
 
-static bool run_round(round_result *r, active *a, const builder *all, goal goal_now, int setting,
-                      zs_error *err)
+/* Asks pricing for patterns that are not listed, and takes them in. */
+static bool price_others(round_result *r, active *a, builder *all, const builder *priced,
+                         int capacity, zs_arena *arena, const zp_relaxing *relaxing, zs_error *err)
+{
+    const zp_master *m = all->m;
+    const zp_pricing_limits limits = {relaxing->max_time_ms, relaxing->max_sync_ms, m->deadline};
+    double least[ZP_N_KINDS], *place[ZP_N_KINDS];
+    double tolerance = priced->goal == TIME ? PRICING_TOLERANCE * (fabs(r->claimed) + 1) /
+                                                  zp_pattern_max_stages(m->problem)
+                                            : REDUCED_TOLERANCE;
+    zp_prices prices = {0};
+    bool stopped;
+    int n_before = m->patterns->n;
+    if (!open_place(place, arena, m, err))
+        return false;
+    fill_prices(&prices, place, priced, r->duals, 1);
+    if (!zp_pricer_find(least, &stopped, m->patterns, m->groups, m->pricer, &prices, tolerance,
+                        &limits, err))
+        return false;
+    if (stopped) {
+        r->status = ZP_STOPPED;
+        return true;
+    }
+    for (int kind = ZP_FIRST; kind <= ZP_LAST; kind++)
+        r->verdict.least[kind] = fmin(r->verdict.least[kind], least[kind]);
+    r->proven = bound_of(priced, &r->verdict);
+    for (int i = n_before; i < m->patterns->n && all->n < capacity; i++) {
+        all->subset[all->n] = i;
+        activate(a, all, all->n++);
+        r->n_added++;
+    }
+    return true;
+}
+
+static bool run_round(round_result *r, active *a, builder *all, goal goal_now, int setting,
+                      int capacity, const zp_relaxing *relaxing, zs_error *err)
 {
     const zp_master *m = all->m;
     zs_arena *arena;
@@ -348,9 +448,7 @@ static bool run_round(round_result *r, active *a, const builder *all, goal goal_
     priced.goal = b.goal = goal_now;
     b.subset = a->patterns;
     b.n = a->n;
-    double *duals = ZS_NEW(arena, double, row_hall(all, max_in_flight(m)) + 1, err);
-    bool ok = duals && build_program(&b, arena, err) &&
-              answer_open(&answer, arena, b.program, err) &&
+    bool ok = build_program(&b, arena, err) && answer_open(&answer, arena, b.program, err) &&
               m->solver->solve_linear(&answer, b.program, setting, m->deadline, err);
     if (ok) {
         r->status = answer.status;
@@ -360,74 +458,20 @@ static bool run_round(round_result *r, active *a, const builder *all, goal goal_
         r->claimed = 0;
         for (int j = 0; j < b.program->n_columns; j++)
             r->claimed += b.program->cost[j] * answer.values[j];
+        for (int row = 0; row <= row_hall(all, max_in_flight(m)); row++)
+            r->duals[row] = 0;
         for (int i = 0; i < b.program->n_rows; i++)
-            duals[b.rows[i]] = answer.duals[i];
-        r->proven = price(&priced, duals, r->reduced);
+            r->duals[b.rows[i]] = answer.duals[i];
+        r->verdict = price(&priced, r->duals, r->reduced);
+        r->listed = r->proven = bound_of(&priced, &r->verdict);
         ok = activate_negative(&r->n_added, a, arena, &priced, r->reduced, err);
+        if (ok && m->pricer) {
+            r->proven = -INFINITY;
+            ok = r->n_added > 0 || price_others(r, a, all, &priced, capacity, arena, relaxing, err);
+        }
     }
     zs_arena_close(&arena);
     return ok;
-}
-
-/* Column generation over the listed patterns: programs over a few of them, joined by those that
- * their duals price below zero, until the duals prove for all what the program claims. *bound is
- * the best bound proven and reduced belongs to it. A claim that there is no solution is only
- * believed when phase 1 proves it; other claims that do not hold lead to the next settings. */
-static bool solve_relaxation(zp_status *status, double *bound, double *reduced, zs_arena *arena,
-                             const builder *all, zs_error *err)
-{
-    active a;
-    double *no_duals = ZS_NEW(arena, double, row_hall(all, max_in_flight(all->m)) + 1, err);
-    round_result r = {.reduced = ZS_NEW(arena, double, all->n, err)};
-    if (!r.reduced || !no_duals || !active_open(&a, arena, all, err))
-        return false;
-    *bound = price(all, no_duals, reduced);
-    *status = ZP_OPTIMAL;
-    goal now = all->goal;
-    int setting = 0, n_active = 0; /* n_active: when phase 1 was begun */
-    while (setting < all->m->solver->n_settings) {
-        if (!run_round(&r, &a, all, now, setting, err))
-            return false;
-        if (r.status == ZP_STOPPED) {
-            *status = ZP_STOPPED;
-            return true;
-        }
-        if (now == INFEASIBILITY) {
-            if (r.status != ZP_OPTIMAL) {
-                setting++;
-            } else if (r.proven > INFEASIBLE_ABOVE) {
-                *status = ZP_NO_SOLUTION;
-                return true;
-            } else if (r.n_added == 0 || r.claimed <= INFEASIBLE_ABOVE) {
-                /* There is a solution after all; without new columns only other settings help. */
-                now = all->goal;
-                setting += a.n == n_active;
-            }
-        } else if (r.status != ZP_OPTIMAL) {
-            now = INFEASIBILITY;
-            n_active = a.n;
-        } else {
-            if (r.proven > *bound) {
-                *bound = r.proven;
-                for (int j = 0; j < all->n; j++)
-                    reduced[j] = r.reduced[j];
-            }
-            if (fabs(r.claimed - r.proven) <= 1e-7 * (1 + fabs(r.claimed)))
-                return true;
-            setting += r.n_added == 0;
-        }
-    }
-    return true;
-}
-
-static builder builder_of(const zp_master *m, const int *subset, int n, goal aim)
-{
-    builder b = {.m = m, .subset = subset, .n = n, .goal = aim, .max_time_ms = INFINITY};
-    double most_ms = 0;
-    for (int j = 0; j < n; j++)
-        most_ms = fmax(most_ms, pattern_of(&b, j)->time_ms);
-    b.unit_ms = most_ms > 0 ? most_ms / COST_SCALE : 1;
-    return b;
 }
 
 /* A program without patterns of a kind has no solution; solvers are not asked. */
@@ -441,20 +485,135 @@ static bool has_kinds(const builder *b)
     return first && last;
 }
 
-bool zp_master_relax(zp_relaxation *out, zs_arena *arena, const zp_master *m, const int *subset,
-                     int n, zs_error *err)
+/* The best bound so far, with the duals that prove it. */
+typedef struct proof {
+    zp_status status;
+    double bound;
+    double *duals;
+    verdict verdict;
+} proof;
+
+static void keep_proof(proof *best, const round_result *r, const builder *b)
 {
-    builder b = builder_of(m, subset, n, TIME);
-    zp_relaxation r = {.status = ZP_NO_SOLUTION, .bound_ms = INFINITY};
-    if (has_kinds(&b)) {
-        r.reduced_ms = ZS_NEW(arena, double, n, err);
-        if (!r.reduced_ms ||
-            !solve_relaxation(&r.status, &r.bound_ms, r.reduced_ms, arena, &b, err))
+    best->bound = r->proven;
+    best->verdict = r->verdict;
+    for (int row = 0; row <= row_hall(b, max_in_flight(b->m)); row++)
+        best->duals[row] = r->duals[row];
+}
+
+/* Column generation: programs over a few of the listed patterns, joined by those that their duals
+ * price below zero and by those that pricing finds, until the duals prove for all what the program
+ * claims. all->subset has room for capacity patterns. A claim that there is no solution is only
+ * believed when phase 1 proves it; other claims that do not hold lead to the next settings. */
+static bool solve_relaxation(proof *best, zs_arena *arena, builder *all, int capacity,
+                             const zp_relaxing *relaxing, zs_error *err)
+{
+    active a;
+    const zp_master *m = all->m;
+    int n_rows = row_hall(all, max_in_flight(m)) + 1;
+    round_result r = {.duals = ZS_NEW(arena, double, n_rows, err),
+                      .reduced = ZS_NEW(arena, double, capacity, err)};
+    best->duals = ZS_NEW(arena, double, n_rows, err);
+    if (!r.reduced || !r.duals || !best->duals || !active_open(&a, arena, all, capacity, err))
+        return false;
+    /* Without duals: no time is negative. */
+    best->verdict = price(all, best->duals, r.reduced);
+    if (m->pricer)
+        best->verdict.least[ZP_FIRST] = best->verdict.least[ZP_MIDDLE] =
+            best->verdict.least[ZP_LAST] = 0;
+    best->bound = bound_of(all, &best->verdict);
+    best->status = ZP_OPTIMAL;
+    goal now = has_kinds(all) ? all->goal : INFEASIBILITY;
+    int setting = 0, n_active = 0; /* n_active: when phase 1 was begun */
+    while (setting < m->solver->n_settings) {
+        if (!run_round(&r, &a, all, now, setting, capacity, relaxing, err))
             return false;
-        r.bound_ms = r.status == ZP_NO_SOLUTION ? INFINITY : r.bound_ms * b.unit_ms;
-        for (int j = 0; j < n; j++)
-            r.reduced_ms[j] *= b.unit_ms;
+        if (r.status == ZP_STOPPED) {
+            best->status = ZP_STOPPED;
+            return true;
+        }
+        if (now == INFEASIBILITY) {
+            if (r.status != ZP_OPTIMAL) {
+                setting++;
+            } else if (r.proven > INFEASIBLE_ABOVE) {
+                best->status = ZP_NO_SOLUTION;
+                return true;
+            } else if (r.n_added == 0 || r.claimed <= INFEASIBLE_ABOVE) {
+                if (!has_kinds(all))
+                    return true;
+                /* There is a solution after all; without new columns only other settings help. */
+                now = all->goal;
+                setting += a.n == n_active;
+            }
+        } else if (r.status != ZP_OPTIMAL) {
+            now = INFEASIBILITY;
+            n_active = a.n;
+        } else {
+            if (r.proven > best->bound)
+                keep_proof(best, &r, all);
+            if (best->bound * all->unit_ms >= relaxing->enough_ms ||
+                fabs(r.claimed - r.proven) <=
+                    (m->pricer ? PRICING_TOLERANCE : 1e-7) * (1 + fabs(r.claimed)))
+                return true;
+            if (r.n_added == 0) {
+                /* Nothing is missing from a program that was solved: pricing cannot say more. */
+                if (m->pricer && fabs(r.claimed - r.listed) <= 1e-7 * (1 + fabs(r.claimed)))
+                    return true;
+                setting++;
+            }
+        }
     }
+    return true;
+}
+
+static builder builder_of(const zp_master *m, int *subset, int n, goal aim)
+{
+    builder b = {.m = m, .subset = subset, .n = n, .goal = aim, .max_time_ms = INFINITY};
+    double most_ms = 0;
+    for (int j = 0; j < n; j++)
+        most_ms = fmax(most_ms, pattern_of(&b, j)->time_ms);
+    b.unit_ms = most_ms > 0 ? most_ms / COST_SCALE : 1;
+    return b;
+}
+
+bool zp_master_relax(zp_relaxation *out, zs_arena *arena, const zp_master *m, const int *subset,
+                     int n, const zp_relaxing *relaxing, zs_error *err)
+{
+    const int capacity = m->pricer ? n + MAX_PRICED : n;
+    zp_relaxation r = {.status = ZP_NO_SOLUTION, .bound_ms = INFINITY, .n = n};
+    r.subset = ZS_NEW(arena, int, capacity, err);
+    if (!r.subset)
+        return false;
+    for (int j = 0; j < n; j++)
+        r.subset[j] = subset[j];
+    builder b = builder_of(m, r.subset, n, TIME);
+    if (m->pricer && isfinite(relaxing->max_time_ms))
+        b.unit_ms = relaxing->max_time_ms / COST_SCALE;
+    if (!m->pricer && !has_kinds(&b)) {
+        *out = r;
+        return true;
+    }
+    proof best;
+    if (!open_place(r.place, arena, m, err) ||
+        !solve_relaxation(&best, arena, &b, capacity, relaxing, err))
+        return false;
+    r.n = b.n;
+    r.status = best.status;
+    r.bound_ms = best.status == ZP_NO_SOLUTION ? INFINITY : best.bound * b.unit_ms;
+    r.reduced_ms = ZS_NEW(arena, double, r.n, err);
+    if (!r.reduced_ms)
+        return false;
+    /* Counted from the least of the kind, which the bound contains already. */
+    best.verdict.least[ZP_MIDDLE] = fmin(best.verdict.least[ZP_MIDDLE], 0);
+    for (int j = 0; j < r.n; j++) {
+        const zp_pattern *q = pattern_of(&b, j);
+        r.reduced_ms[j] =
+            b.unit_ms * (reduced_cost(&b, q, best.duals) - best.verdict.least[q->kind]);
+    }
+    fill_prices(&r.prices, r.place, &b, best.duals, b.unit_ms);
+    for (int kind = ZP_FIRST; kind <= ZP_LAST; kind++)
+        for (int w = 0; w <= max_in_flight(m); w++)
+            r.place[kind][w] -= b.unit_ms * best.verdict.least[kind];
     *out = r;
     return true;
 }
@@ -462,14 +621,17 @@ bool zp_master_relax(zp_relaxation *out, zs_arena *arena, const zp_master *m, co
 bool zp_master_most_blocks(double *n_blocks, zs_arena *arena, const zp_master *m, const int *subset,
                            int n, zs_error *err)
 {
-    builder b = builder_of(m, subset, n, BLOCKS);
-    double bound = 0, *reduced = ZS_NEW(arena, double, n, err);
-    zp_status status = ZP_NO_SOLUTION;
-    if (!reduced)
+    int *copy = ZS_NEW(arena, int, n, err);
+    if (!copy)
         return false;
-    if (has_kinds(&b) && !solve_relaxation(&status, &bound, reduced, arena, &b, err))
+    for (int j = 0; j < n; j++)
+        copy[j] = subset[j];
+    builder b = builder_of(m, copy, n, BLOCKS);
+    const zp_relaxing relaxing = {INFINITY, INFINITY, INFINITY};
+    proof best = {.status = ZP_NO_SOLUTION};
+    if (has_kinds(&b) && !solve_relaxation(&best, arena, &b, n, &relaxing, err))
         return false;
-    *n_blocks = status == ZP_NO_SOLUTION ? 0 : -bound;
+    *n_blocks = best.status == ZP_NO_SOLUTION ? 0 : -best.bound;
     return true;
 }
 
@@ -540,7 +702,12 @@ static bool take_values(bool *taken, zp_selection *out, zs_arena *arena, const b
 bool zp_master_select(zp_selection *out, zs_arena *arena, const zp_master *m, const int *subset,
                       int n, double max_time_ms, int64_t max_nodes, zs_error *err)
 {
-    builder b = builder_of(m, subset, n, TIME);
+    int *copy = ZS_NEW(arena, int, n, err);
+    if (!copy)
+        return false;
+    for (int j = 0; j < n; j++)
+        copy[j] = subset[j];
+    builder b = builder_of(m, copy, n, TIME);
     zp_selection s = {.status = ZP_NO_SOLUTION, .time_ms = INFINITY};
     zp_answer answer;
     b.max_time_ms = max_time_ms;

@@ -7,22 +7,34 @@
 #ifndef PLANNER_MASTER_H
 #define PLANNER_MASTER_H
 
-#include "planner/pattern.h"
+#include "planner/pricing.h"
 #include "planner/solver.h"
 
 typedef struct zp_master {
     const zp_problem *problem;
-    const zp_groups *groups;
+    zp_groups *groups;
     const zp_batching *batching;
-    const zp_patterns *patterns;
+    zp_patterns *patterns;
     const zp_solver *solver;
     const zp_deadline *deadline;
+    zp_pricer *pricer; /* of the groups that are not listed; NULL: all are */
 } zp_master;
 
+/* What a relaxation is asked. Patterns that pricing finds obey the limits. */
+typedef struct zp_relaxing {
+    double max_time_ms;
+    double max_sync_ms;
+    double enough_ms; /* a bound of this much is good enough */
+} zp_relaxing;
+
 typedef struct zp_relaxation {
-    zp_status status;   /* optimal, no solution (proven), or stopped */
-    double bound_ms;    /* on F: recomputed from the duals, valid whatever the solver said */
+    zp_status status; /* optimal, no solution (proven), or stopped */
+    double bound_ms;  /* on F: recomputed from the duals, valid whatever the solver said */
+    int n;            /* of subset: what was given, then what pricing found */
+    int *subset;
     double *reduced_ms; /* by column of the subset; optimal only */
+    zp_prices prices;   /* of the bound, in ms; optimal only */
+    double *place[ZP_N_KINDS];
 } zp_relaxation;
 
 typedef struct zp_selection {
@@ -35,7 +47,8 @@ typedef struct zp_selection {
 
 /* subset: n indices of patterns, none of kind single. In arena. */
 ZS_MUST_CHECK bool zp_master_relax(zp_relaxation *out, zs_arena *arena, const zp_master *master,
-                                   const int *subset, int n, zs_error *err);
+                                   const int *subset, int n, const zp_relaxing *relaxing,
+                                   zs_error *err);
 
 /* The best selection with F <= max_time_ms (infinity: any). max_nodes 0: no limit. In arena. Fails
  * with ZS_ERR_RUNTIME when no settings of the solver give an answer that holds. */

@@ -91,7 +91,7 @@ static void front_merge(front *f, const front *other)
         front_add(f, &other->items[i]);
 }
 
-static bool patterns_push(zp_patterns *list, const zp_pattern *pattern, zs_error *err)
+bool zp_patterns_push(zp_patterns *list, const zp_pattern *pattern, zs_error *err)
 {
     if (list->n == list->capacity) {
         int capacity = list->capacity ? 2 * list->capacity : 1024;
@@ -190,7 +190,7 @@ static bool visit_cell(finder *f, int g, zs_error *err)
             if (j != i && no_worse(&other, &o) && (j < i || !no_worse(&o, &other)))
                 kept = false;
         }
-        if (kept && !patterns_push(f->out, own, err))
+        if (kept && !zp_patterns_push(f->out, own, err))
             return false;
     }
     for (int i = 0; i < f->n_own; i++) {

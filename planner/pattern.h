@@ -17,6 +17,7 @@ typedef struct zp_pattern {
     int zero;
     bool recompute;
     int group;     /* index into groups */
+    bool relaxed;  /* of a relaxed group: only for bounds */
     int in_flight; /* W: the largest number of micro-batches in flight it survives */
     double time_ms;
     double sync_ms;
@@ -41,6 +42,8 @@ ZS_MUST_CHECK bool zp_patterns_find(zp_patterns *out, const zp_problem *problem,
                                     const zp_groups *groups, const zp_batching *batching,
                                     double max_time_ms, double max_sync_ms,
                                     const zp_deadline *deadline, zs_error *err);
+ZS_MUST_CHECK bool zp_patterns_push(zp_patterns *patterns, const zp_pattern *pattern,
+                                    zs_error *err);
 void zp_patterns_close(zp_patterns *patterns);
 
 /* The stage of a pattern with n_blocks (at most the pattern's) and in_flight micro-batches (at most

@@ -29,17 +29,11 @@ static const double DIVE_SLACK = 1.1;
 enum { DIVE_STEPS = 8 };
 
 /* Boxes narrower than this part of the step time are not split any more. */
-static const double LEAST_WIDTH = 1e-9;
+static const double LEAST_WIDTH = 1e-9, LEAST_WIDTH_PRICING = 1e-5;
 
 /* The solver's rows and its optima hold within this: cutoffs are looser by it, and no bound that an
  * integer program proved is claimed more exactly. */
 static const double SOLVER_TOLERANCE = 1e-7;
-
-/* Cells (kind, blocks, group) of one batching; beyond this fewer groups are considered. */
-static const double MAX_CELLS = 8e6;
-
-/* With as few groups more than those of one class, one phase is enough. */
-enum { FEW_GROUPS = 20 };
 
 /* All assignments of one batching with bottleneck max_s t_s and max_s sync_s in these intervals. A
  * batching whose patterns are not known yet has one box without limits. */
@@ -57,13 +51,19 @@ typedef struct search {
     zs_arena *arena; /* of the solution */
     zp_groups groups;
     zp_deadline deadline;
+    const zp_search_options *options;
     double gap;
     bool has_best;
     zp_solution best;
     double best_ms;        /* infinity: none yet */
-    zp_patterns *patterns; /* by batching */
-    double *floor_ms;      /* by batching: bound on max_s t_s and on sum_s t_s */
-    box *boxes;            /* heap, least bound first */
+    zp_patterns *patterns; /* by batching: listed ones, then those that pricing found */
+    int *n_listed;         /* by batching; -1: not listed yet */
+    bool pricing;          /* groups of several classes are considered, through pricing */
+    bool whole_nodes;      /* they consist of whole nodes */
+    zp_pricer **pricers;   /* by batching */
+    zs_arena *arena_of_pricers;
+    double *floor_ms; /* by batching: bound on max_s t_s and on sum_s t_s */
+    box *boxes;       /* heap, least bound first */
     int n_boxes, box_capacity;
     int64_t n_boxes_made;
     double closed_ms; /* least bound of the boxes that were closed */
@@ -130,14 +130,15 @@ static box pop_box(search *s)
     return top;
 }
 
-static zp_master master_of(const search *s, int batching)
+static zp_master master_of(search *s, int batching)
 {
     return (zp_master){.problem = s->problem,
                        .groups = &s->groups,
                        .batching = &s->problem->batchings[batching],
                        .patterns = &s->patterns[batching],
                        .solver = s->solver,
-                       .deadline = &s->deadline};
+                       .deadline = &s->deadline,
+                       .pricer = s->pricing ? s->pricers[batching] : NULL};
 }
 
 /* Infinity when the micro-batch is too large for all GPUs together; else
@@ -234,22 +235,36 @@ static bool try_plan(search *s, zs_arena *scratch, int batching, const int *chos
     return true;
 }
 
-/* Patterns within the box's limits; lowers the limits to what they reach. */
+static double width_ms(const search *s, const box *b)
+{
+    const int m = s->problem->batchings[b->batching].n_micro_batches;
+    return (m - 1) * (b->max_time_ms - b->min_time_ms) + b->max_sync_ms - b->min_sync_ms;
+}
+
+/* Relaxations of a box before it is split. */
+enum { MAX_ROUNDS = 3 };
+
+/* Patterns within the box's limits; lowers the limits to what they reach, if these are all. */
 static int collect(int *subset, const search *s, box *b)
 {
     const zp_patterns *patterns = &s->patterns[b->batching];
     int n = 0;
     double max_time_ms = -INFINITY, max_sync_ms = -INFINITY;
+    /* In narrow boxes pricing may do without relaxed groups. */
+    bool wide = width_ms(s, b) > 2 * NARROW * s->best_ms;
     for (int i = 0; i < patterns->n; i++) {
         const zp_pattern *q = &patterns->items[i];
-        if (q->kind == ZP_SINGLE || q->time_ms > b->max_time_ms || q->sync_ms > b->max_sync_ms)
+        if (q->kind == ZP_SINGLE || (q->relaxed && !wide) || q->time_ms > b->max_time_ms ||
+            q->sync_ms > b->max_sync_ms)
             continue;
         subset[n++] = i;
         max_time_ms = fmax(max_time_ms, q->time_ms);
         max_sync_ms = fmax(max_sync_ms, q->sync_ms);
     }
-    b->max_time_ms = max_time_ms;
-    b->max_sync_ms = max_sync_ms;
+    if (!s->pricing) {
+        b->max_time_ms = max_time_ms;
+        b->max_sync_ms = max_sync_ms;
+    }
     return n;
 }
 
@@ -258,6 +273,7 @@ static int collect(int *subset, const search *s, box *b)
 static bool dive(search *s, zs_arena *scratch, const box *b, zs_error *err)
 {
     const zp_master master = master_of(s, b->batching);
+    const zp_relaxing relaxing = {INFINITY, INFINITY, INFINITY};
     int *subset = ZS_NEW(scratch, int, master.patterns->n, err);
     double low_ms = b->min_time_ms, high_ms = b->max_time_ms;
     if (!subset)
@@ -268,7 +284,7 @@ static bool dive(search *s, zs_arena *scratch, const box *b, zs_error *err)
         box below = *b;
         below.max_time_ms = middle_ms;
         int n = collect(subset, s, &below);
-        if (!zp_master_relax(&relaxed, scratch, &master, subset, n, err))
+        if (!zp_master_relax(&relaxed, scratch, &master, subset, n, &relaxing, err))
             return false;
         if (relaxed.status == ZP_OPTIMAL)
             high_ms = middle_ms;
@@ -289,23 +305,76 @@ static bool dive(search *s, zs_arena *scratch, const box *b, zs_error *err)
            try_plan(s, scratch, b->batching, selected.chosen, selected.n_stages, err);
 }
 
+/* Lists the patterns of a batching over the listed groups. */
+static bool list_patterns(bool *listed, search *s, int batching, double max_time_ms,
+                          double max_sync_ms, zs_error *err)
+{
+    zp_patterns *patterns = &s->patterns[batching];
+    *listed = true;
+    if (s->n_listed[batching] >= 0)
+        return true;
+    if (!zp_patterns_find(patterns, s->problem, &s->groups, &s->problem->batchings[batching],
+                          max_time_ms, max_sync_ms, &s->deadline, err))
+        return false;
+    *listed = !patterns->stopped;
+    if (*listed)
+        s->n_listed[batching] = patterns->n;
+    else
+        zp_patterns_close(patterns);
+    return true;
+}
+
+/* The best single stage. */
+static bool try_single(search *s, zs_arena *scratch, int batching, zs_error *err)
+{
+    const zp_patterns *patterns = &s->patterns[batching];
+    const int m = s->problem->batchings[batching].n_micro_batches;
+    int single = -1;
+    double single_ms = INFINITY;
+    if (s->pricing && s->problem->min_stages <= 1) {
+        double least_ms;
+        if (!zp_pricer_find_single(&least_ms, &s->patterns[batching], &s->groups,
+                                   s->pricers[batching], target_ms(s), &s->deadline, err))
+            return false;
+        close_box(s, least_ms);
+    }
+    for (int i = 0; i < patterns->n; i++) {
+        const zp_pattern *q = &patterns->items[i];
+        if (q->kind == ZP_SINGLE && m * q->time_ms + q->sync_ms < single_ms) {
+            single = i;
+            single_ms = m * q->time_ms + q->sync_ms;
+        }
+    }
+    if (single < 0)
+        return true;
+    close_box(s, single_ms);
+    return single_ms >= s->best_ms || try_plan(s, scratch, batching, &single, 1, err);
+}
+
 /* Finds the patterns of a batching, takes the best single stage, and makes the box of the rest. */
 static bool open_batching(search *s, zs_arena *scratch, const box *b, zs_error *err)
 {
     const zp_batching *batching = &s->problem->batchings[b->batching];
     const int m = batching->n_micro_batches;
-    zp_patterns *patterns = &s->patterns[b->batching];
+    const zp_patterns *patterns = &s->patterns[b->batching];
     double floor_ms = s->floor_ms[b->batching];
     double max_time_ms = m > 1 ? (s->best_ms - floor_ms) / (m - 1) : s->best_ms;
-    if (!zp_patterns_find(patterns, s->problem, &s->groups, batching, max_time_ms,
-                          s->best_ms - m * floor_ms, &s->deadline, err))
+    double max_sync_ms = s->best_ms - m * floor_ms;
+    bool listed;
+    if (!list_patterns(&listed, s, b->batching, max_time_ms, max_sync_ms, err))
         return false;
-    if (patterns->stopped) {
+    if (!listed) {
         s->stopped = true;
         return push_box(s, *b, err);
     }
-    int single = -1;
-    double single_ms = INFINITY;
+    if (s->pricing && !s->pricers[b->batching] &&
+        !zp_pricer_build(&s->pricers[b->batching], s->arena_of_pricers, s->problem, batching,
+                         s->whole_nodes, max_time_ms, err))
+        return false;
+    if (!try_single(s, scratch, b->batching, err))
+        return false;
+    if (zp_pattern_max_stages(s->problem) < 2)
+        return true;
     box rest = {.batching = b->batching,
                 .bound_ms = b->bound_ms,
                 .min_time_ms = floor_ms,
@@ -315,20 +384,18 @@ static bool open_batching(search *s, zs_arena *scratch, const box *b, zs_error *
         if (q->kind != ZP_SINGLE) {
             rest.max_time_ms = fmax(rest.max_time_ms, q->time_ms);
             rest.max_sync_ms = fmax(rest.max_sync_ms, q->sync_ms);
-        } else if (m * q->time_ms + q->sync_ms < single_ms) {
-            single = i;
-            single_ms = m * q->time_ms + q->sync_ms;
         }
     }
-    zs_log_debug("%d micro-batches of %d: %d patterns", m, batching->micro_batch, patterns->n);
-    if (single >= 0) {
-        close_box(s, single_ms);
-        if (single_ms < s->best_ms && !try_plan(s, scratch, b->batching, &single, 1, err))
-            return false;
+    if (s->pricing) {
+        double most_time_ms, most_sync_ms;
+        zp_pricer_most(&most_time_ms, &most_sync_ms, s->pricers[b->batching]);
+        rest.max_time_ms = fmin(fmax(rest.max_time_ms, most_time_ms), max_time_ms);
+        rest.max_sync_ms = fmin(fmax(rest.max_sync_ms, most_sync_ms), max_sync_ms);
     }
-    if (rest.max_time_ms < rest.min_time_ms)
+    zs_log_debug("%d micro-batches of %d: %d patterns", m, batching->micro_batch, patterns->n);
+    if (rest.max_time_ms < rest.min_time_ms || rest.max_sync_ms < 0)
         return true;
-    if (s->best_ms > POOR * rest.bound_ms && !dive(s, scratch, &rest, err))
+    if (!s->pricing && s->best_ms > POOR * rest.bound_ms && !dive(s, scratch, &rest, err))
         return false;
     return push_box(s, rest, err);
 }
@@ -351,6 +418,10 @@ static void split_box(box halves[2], const search *s, const box *b, double least
             below = fmax(below, value);
         else
             above = fmin(above, value);
+    }
+    if (s->pricing) {
+        below = middle;
+        above = nextafter(middle, INFINITY);
     }
     halves[0] = halves[1] = *b;
     if (by_time) {
@@ -412,8 +483,10 @@ static int filter(int *subset, int n, const double *reduced_ms, double slack_ms,
         max_time_ms = fmax(max_time_ms, q->time_ms);
         max_sync_ms = fmax(max_sync_ms, q->sync_ms);
     }
-    b->max_time_ms = max_time_ms;
-    b->max_sync_ms = max_sync_ms;
+    if (!s->pricing) {
+        b->max_time_ms = max_time_ms;
+        b->max_sync_ms = max_sync_ms;
+    }
     return n_kept;
 }
 
@@ -424,26 +497,25 @@ static bool is_empty(const box *b)
 
 /* Raises the bound of a box by the relaxation, and lowers its limits by what the bound on the sum
  * of times leaves for bottleneck and sync, as long as that removes patterns. *open: the box is
- * neither closed nor the search stopped. */
-static bool tighten(bool *open, box *b, double *least_sum_ms, int *subset, int *n, search *s,
-                    zs_arena *scratch, zs_error *err)
+ * neither closed nor the search stopped; then out has the patterns that are left. */
+static bool tighten(bool *open, zp_relaxation *out, double *slack_ms, box *b, int *subset, int n,
+                    search *s, zs_arena *scratch, zs_error *err)
 {
     const zp_master master = master_of(s, b->batching);
     const int m = master.batching->n_micro_batches;
-    int n_before;
+    int n_before, n_rounds = 0;
     *open = false;
     do {
-        zp_relaxation relaxed;
         if (is_empty(b))
             return true;
-        if (!zp_master_relax(&relaxed, scratch, &master, subset, *n, err))
-            return false;
-        if (relaxed.status == ZP_NO_SOLUTION)
-            return true;
-        *least_sum_ms = relaxed.bound_ms;
         double base_ms = (m - 1) * b->min_time_ms + b->min_sync_ms;
-        b->bound_ms = fmax(b->bound_ms, relaxed.bound_ms + base_ms);
-        if (relaxed.status == ZP_STOPPED) {
+        const zp_relaxing relaxing = {b->max_time_ms, b->max_sync_ms, target_ms(s) - base_ms};
+        if (!zp_master_relax(out, scratch, &master, subset, n, &relaxing, err))
+            return false;
+        if (out->status == ZP_NO_SOLUTION)
+            return true;
+        b->bound_ms = fmax(b->bound_ms, out->bound_ms + base_ms);
+        if (out->status == ZP_STOPPED) {
             s->stopped = true;
             return push_box(s, *b, err);
         }
@@ -451,13 +523,15 @@ static bool tighten(bool *open, box *b, double *least_sum_ms, int *subset, int *
             close_box(s, b->bound_ms);
             return true;
         }
-        double slack_ms = target_ms(s) - relaxed.bound_ms - base_ms;
+        *slack_ms = target_ms(s) - out->bound_ms - base_ms;
         if (m > 1)
-            b->max_time_ms = fmin(b->max_time_ms, b->min_time_ms + slack_ms / (m - 1));
-        b->max_sync_ms = fmin(b->max_sync_ms, b->min_sync_ms + slack_ms);
-        n_before = *n;
-        *n = filter(subset, *n, relaxed.reduced_ms, slack_ms, s, b);
-    } while (*n < n_before - n_before / 4);
+            b->max_time_ms = fmin(b->max_time_ms, b->min_time_ms + *slack_ms / (m - 1));
+        b->max_sync_ms = fmin(b->max_sync_ms, b->min_sync_ms + *slack_ms);
+        n_before = out->n;
+        out->n = n = filter(out->subset, out->n, out->reduced_ms, *slack_ms, s, b);
+        subset = out->subset;
+        n_rounds++;
+    } while (n < n_before - n_before / 4 && n_rounds < MAX_ROUNDS);
     *open = !is_empty(b);
     if (!*open)
         close_box(s, target_ms(s));
@@ -475,18 +549,78 @@ static bool push_halves(search *s, const box *b, double least_sum_ms, const int 
     return true;
 }
 
-/* Bounds a box, and closes it, splits it, or settles part of it by the integer program. */
-static bool branch(search *s, zs_arena *scratch, box b, zs_error *err)
+/* All patterns of the box that can be part of something better than the target: those of the
+ * listed groups that are left, and what pricing lists of the others. */
+static bool complete_patterns(bool *complete, zp_relaxation *r, double slack_ms, search *s,
+                              const box *b, zs_arena *scratch, zs_error *err)
+{
+    zp_patterns *patterns = &s->patterns[b->batching];
+    const zp_pricing_limits limits = {b->max_time_ms, b->max_sync_ms, &s->deadline};
+    const int n_before = patterns->n;
+    int n = 0;
+    if (!zp_pricer_list(complete, patterns, &s->groups, s->pricers[b->batching], &r->prices,
+                        slack_ms, MAX_INTEGER_COLUMNS, &limits, err))
+        return false;
+    int *subset = ZS_NEW(scratch, int, r->n + patterns->n - n_before, err);
+    if (!subset)
+        return false;
+    for (int j = 0; j < r->n; j++)
+        if (r->subset[j] < s->n_listed[b->batching] ||
+            (!*complete && !patterns->items[r->subset[j]].relaxed))
+            subset[n++] = r->subset[j];
+    for (int i = n_before; *complete && i < patterns->n; i++)
+        subset[n++] = i;
+    r->subset = subset;
+    r->n = n;
+    return true;
+}
+
+/* The integer program over the patterns of a narrow box. */
+static bool settle(search *s, zs_arena *scratch, box b, const zp_relaxation *r, bool complete,
+                   bool can_split, bool by_time, zs_error *err)
 {
     const zp_master master = master_of(s, b.batching);
     const int m = master.batching->n_micro_batches;
-    int *subset = ZS_NEW(scratch, int, master.patterns->n, err);
-    double least_sum_ms;
-    bool open;
+    zp_selection selected;
+    double base_ms = (m - 1) * b.min_time_ms + b.min_sync_ms;
+    double cutoff_ms = (1 + SOLVER_TOLERANCE) * (target_ms(s) - base_ms);
+    if (!zp_master_select(&selected, scratch, &master, r->subset, r->n, cutoff_ms,
+                          can_split || !complete ? MAX_NODES : 0, err))
+        return false;
+    s->n_solves++;
+    s->n_nodes += selected.n_nodes;
+    if (isfinite(selected.time_ms) &&
+        !try_plan(s, scratch, b.batching, selected.chosen, selected.n_stages, err))
+        return false;
+    if (complete && selected.status == ZP_NO_SOLUTION) {
+        close_box(s, base_ms + cutoff_ms);
+        return true;
+    }
+    if (complete && selected.status == ZP_OPTIMAL)
+        return push_rest(s, &b, &selected, r->subset, r->n, err);
+    if (zp_deadline_passed(&s->deadline) || (!can_split && !s->pricing)) {
+        s->stopped = true;
+        return push_box(s, b, err);
+    }
+    if (can_split)
+        return push_halves(s, &b, r->bound_ms, r->subset, r->n, by_time, err);
+    close_box(s, b.bound_ms);
+    return true;
+}
+
+/* Bounds a box, and closes it, splits it, or settles part of it by the integer program. */
+static bool branch(search *s, zs_arena *scratch, box b, zs_error *err)
+{
+    zp_patterns *patterns = &s->patterns[b.batching];
+    const int m = s->problem->batchings[b.batching].n_micro_batches;
+    int *subset = ZS_NEW(scratch, int, patterns->n, err);
+    zp_relaxation r;
+    double slack_ms;
+    bool open, complete = true;
     if (!subset)
         return false;
     int n = collect(subset, s, &b);
-    if (!tighten(&open, &b, &least_sum_ms, subset, &n, s, scratch, err))
+    if (!tighten(&open, &r, &slack_ms, &b, subset, n, s, scratch, err))
         return false;
     if (!open)
         return true;
@@ -494,51 +628,35 @@ static bool branch(search *s, zs_arena *scratch, box b, zs_error *err)
     double width_sync_ms = b.max_sync_ms - b.min_sync_ms;
     double scale_ms = s->has_best ? target_ms(s) : b.bound_ms;
     bool by_time = width_time_ms >= width_sync_ms;
-    bool can_split = width_time_ms + width_sync_ms > LEAST_WIDTH * scale_ms;
-    if (width_time_ms + width_sync_ms > NARROW * scale_ms || (can_split && n > MAX_INTEGER_COLUMNS))
-        return push_halves(s, &b, least_sum_ms, subset, n, by_time, err);
-
-    zp_selection selected;
-    double base_ms = (m - 1) * b.min_time_ms + b.min_sync_ms;
-    double cutoff_ms = (1 + SOLVER_TOLERANCE) * (target_ms(s) - base_ms);
-    if (!zp_master_select(&selected, scratch, &master, subset, n, cutoff_ms,
-                          can_split ? MAX_NODES : 0, err))
+    bool can_split =
+        width_time_ms + width_sync_ms > (s->pricing ? LEAST_WIDTH_PRICING : LEAST_WIDTH) * scale_ms;
+    bool wide = width_time_ms + width_sync_ms > NARROW * scale_ms;
+    if (wide || (can_split && r.n > MAX_INTEGER_COLUMNS))
+        return push_halves(s, &b, r.bound_ms, r.subset, r.n, by_time, err);
+    const int n_patterns = patterns->n;
+    if (s->pricing && !complete_patterns(&complete, &r, slack_ms, s, &b, scratch, err))
         return false;
-    s->n_solves++;
-    s->n_nodes += selected.n_nodes;
-    if (isfinite(selected.time_ms) &&
-        !try_plan(s, scratch, b.batching, selected.chosen, selected.n_stages, err))
-        return false;
-    if (selected.status == ZP_NO_SOLUTION) {
-        close_box(s, base_ms + cutoff_ms);
-        return true;
-    }
-    if (selected.status == ZP_OPTIMAL)
-        return push_rest(s, &b, &selected, subset, n, err);
-    if (zp_deadline_passed(&s->deadline) || !can_split) {
-        s->stopped = true;
-        return push_box(s, b, err);
-    }
-    return push_halves(s, &b, least_sum_ms, subset, n, by_time, err);
+    if (can_split && r.n > MAX_INTEGER_COLUMNS)
+        complete = false;
+    bool ok = !complete && can_split ? push_halves(s, &b, r.bound_ms, r.subset, r.n, by_time, err)
+                                     : settle(s, scratch, b, &r, complete, can_split, by_time, err);
+    patterns->n = n_patterns;
+    return ok;
 }
 
 /* One pass over all batchings with these groups. *bound_ms: least step time that there can be. */
-static bool run(search *s, zp_mixing mixing, double gap, double end_ms, double *bound_ms,
-                zs_error *err)
+static bool run(search *s, bool pricing, double gap, double end_ms, double *bound_ms, zs_error *err)
 {
-    zs_arena *arena;
-    if (!zs_arena_open(&arena, err))
-        return false;
+    bool ok = true;
+    s->pricing = pricing;
     s->gap = gap;
     s->deadline.end_ms = end_ms;
     s->stopped = false;
     s->n_boxes = 0;
     s->closed_ms = INFINITY;
-    bool ok = zp_groups_build(&s->groups, arena, s->problem, mixing, err);
     for (int i = 0; ok && i < s->problem->n_batchings; i++) {
         int m = s->problem->batchings[i].n_micro_batches;
         box all = {.batching = i, .bound_ms = m * s->floor_ms[i], .max_time_ms = INFINITY};
-        zp_patterns_close(&s->patterns[i]);
         ok = !isfinite(s->floor_ms[i]) || push_box(s, all, err);
     }
     while (ok && s->n_boxes > 0 && !s->stopped) {
@@ -548,6 +666,9 @@ static bool run(search *s, zp_mixing mixing, double gap, double end_ms, double *
             close_box(s, b.bound_ms);
             break;
         }
+        if (s->options->progress)
+            s->options->progress(s->options->context, s->best_ms,
+                                 fmin(fmin(s->best_ms, s->closed_ms), b.bound_ms));
         if (zp_deadline_passed(&s->deadline)) {
             s->stopped = true;
             ok = push_box(s, b, err);
@@ -563,19 +684,17 @@ static bool run(search *s, zp_mixing mixing, double gap, double end_ms, double *
     *bound_ms = fmin(s->best_ms, s->closed_ms);
     if (s->n_boxes > 0)
         *bound_ms = fmin(*bound_ms, s->boxes[0].bound_ms);
-    for (int i = 0; i < s->problem->n_batchings; i++)
-        zp_patterns_close(&s->patterns[i]);
-    zs_arena_close(&arena);
     return ok;
 }
 
-/* The largest set of groups whose patterns can be listed. */
-static zp_mixing choose_mixing(const zp_problem *p)
+/* Any counts of GPUs where the cluster is small, else whole nodes. */
+static bool choose_whole_nodes(const zp_problem *p)
 {
-    for (int mixing = ZP_MIX_ALL; mixing > ZP_MIX_NONE; mixing--)
-        if (zp_groups_count(p, (zp_mixing)mixing) * p->n_blocks * 3 <= MAX_CELLS)
-            return (zp_mixing)mixing;
-    return ZP_MIX_NONE;
+    int n_gpus = 0;
+    for (int k = 0; k < p->n_classes; k++)
+        if (p->classes[k].b_max > 0)
+            n_gpus += p->classes[k].n_nodes * p->classes[k].gpus_per_node;
+    return n_gpus > ZP_MANY_GPUS;
 }
 
 static bool run_phases(search *s, const zp_search_options *options, zs_error *err)
@@ -584,28 +703,25 @@ static bool run_phases(search *s, const zp_search_options *options, zs_error *er
     double start_ms = zp_deadline_now_ms(), bound_ms = INFINITY;
     double limit_ms = options->time_limit_ms > 0 ? options->time_limit_ms : INFINITY;
     double gap = fmax(options->gap, LEAST_GAP);
-    zp_mixing mixing = choose_mixing(p);
     /* Groups that are left out can be faster than what is found; this floor holds for them too. */
     double floor_ms = INFINITY;
     for (int i = 0; i < p->n_batchings; i++)
         floor_ms = fmin(floor_ms, p->batchings[i].n_micro_batches * s->floor_ms[i]);
-    bool complete = mixing == ZP_MIX_ALL;
-    bool two_phases = zp_groups_count(p, mixing) > 2 * zp_groups_count(p, ZP_MIX_NONE) + FEW_GROUPS;
-    if (two_phases && !run(s, ZP_MIX_NONE, fmax(gap, FIRST_PHASE_GAP),
-                           start_ms + FIRST_PHASE_TIME * limit_ms, &bound_ms, err))
+    s->whole_nodes = choose_whole_nodes(p);
+    if (!zp_groups_build(&s->groups, s->arena_of_pricers, p, ZP_MIX_NONE, err))
         return false;
-    if (!run(s, mixing, gap, start_ms + limit_ms, &bound_ms, err))
+    bool mixes = p->n_classes > 1;
+    if (!run(s, false, mixes ? fmax(gap, FIRST_PHASE_GAP) : gap,
+             start_ms + (mixes ? FIRST_PHASE_TIME : 1) * limit_ms, &bound_ms, err))
         return false;
-    static const char *const texts[] = {
-        [ZP_MIX_NONE] = "GPUs of one kind, above 64 of a kind in whole nodes",
-        [ZP_MIX_NODES] = "GPUs of one kind, above 64 of a kind in whole nodes, or mixed nodes",
-        [ZP_MIX_ALL] = "any GPUs",
-    };
+    if (mixes && !run(s, true, gap, start_ms + limit_ms, &bound_ms, err))
+        return false;
+    static const char *const texts[] = {"any GPUs", "GPUs of one node or whole nodes"};
     if (s->n_solves > 0)
         bound_ms = fmin(bound_ms, s->best_ms * (1 - SOLVER_TOLERANCE));
-    s->best.groups = texts[mixing];
+    s->best.groups = texts[s->whole_nodes];
     s->best.groups_bound_ms = bound_ms;
-    s->best.lower_bound_ms = complete ? bound_ms : fmin(bound_ms, floor_ms);
+    s->best.lower_bound_ms = s->whole_nodes ? fmin(bound_ms, floor_ms) : bound_ms;
     s->best.time_limit = s->stopped;
     return true;
 }
@@ -650,12 +766,18 @@ bool zp_search(zp_solution *out, zs_arena *arena, const zp_problem *problem,
                 .solver = &zp_solver_glpk,
                 .arena = arena,
                 .deadline = {.stop = options->stop},
+                .options = options,
                 .best_ms = INFINITY,
+                .arena_of_pricers = scratch,
                 .patterns = ZS_NEW(scratch, zp_patterns, problem->n_batchings, err),
+                .n_listed = ZS_NEW(scratch, int, problem->n_batchings, err),
+                .pricers = ZS_NEW(scratch, zp_pricer *, problem->n_batchings, err),
                 .floor_ms = ZS_NEW(scratch, double, problem->n_batchings, err)};
-    bool ok = s.patterns && s.floor_ms;
-    for (int i = 0; ok && i < problem->n_batchings; i++)
+    bool ok = s.patterns && s.n_listed && s.pricers && s.floor_ms;
+    for (int i = 0; ok && i < problem->n_batchings; i++) {
         s.floor_ms[i] = floor_of(problem, &problem->batchings[i]);
+        s.n_listed[i] = -1;
+    }
     ok = ok && (!options->incumbent || seed(&s, options->incumbent, err)) &&
          run_phases(&s, options, err);
     if (ok && s.has_best) {
@@ -671,8 +793,10 @@ bool zp_search(zp_solution *out, zs_arena *arena, const zp_problem *problem,
                      "the time limit passed before a plan was found; step time is at least %g ms",
                      s.best.lower_bound_ms);
     } else if (ok) {
-        ok = zp_infeasible_explain(problem, s.groups.mixing == ZP_MIX_ALL, &s.deadline, err);
+        ok = zp_infeasible_explain(problem, !s.whole_nodes, &s.deadline, err);
     }
+    for (int i = 0; s.patterns && i < problem->n_batchings; i++)
+        zp_patterns_close(&s.patterns[i]);
     free(s.boxes);
     zs_arena_close(&scratch);
     return ok;

@@ -16,6 +16,10 @@ typedef struct zp_search_options {
     const volatile int *stop; /* set by a signal handler: end with the best so far; may be NULL */
     const zp_solution *incumbent; /* a plan to start from; the result is never slower; may be NULL;
                                      its stages stay valid as long as the result */
+    /* May be NULL; is told now and then the best step time so far (infinity: none) and the bound
+     * for the groups that are searched. */
+    void (*progress)(void *context, double step_ms, double bound_ms);
+    void *context;
 } zp_search_options;
 
 /* ZS_ERR_INFEASIBLE when no assignment exists: the message gives the first limit in numbers

@@ -25,6 +25,9 @@ for limit in 1 3; do
     ended_with_plan limited.json
 done
 
+# Far from proven within two seconds.
+large="--cluster 8x(8xA100-80G)+8x(8xV100-32G)+16x(8xA100-40G)+8x(4xT4)+16x(8xH100-80G) \
+    --model opt-66b --seq 2048 --batch 2048"
 n_checks=$((n_checks + 1))
 "$zplan" solve $large --time-limit 100s -q -o interrupted.json 2>err &
 pid=$!

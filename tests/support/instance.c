@@ -225,7 +225,16 @@ bool instance_load(instance *out, zs_arena *arena, const char *path, zs_error *e
 {
     const zs_json *root, *problem, *optimum;
     instance in = {0};
-    if (!zs_json_load(&root, arena, path, err) || !zs_json_get(&problem, root, "instance", err) ||
+    if (!zs_json_load(&root, arena, path, err))
+        return false;
+    if (zs_json_find(root, "best_step_ms")) {
+        if (!load_problem(&in, arena, root, err) ||
+            !zs_json_get_double(&in.best_ms, root, "best_step_ms", 0, 1e12, err))
+            return false;
+        *out = in;
+        return true;
+    }
+    if (!zs_json_get(&problem, root, "instance", err) ||
         !zs_json_get(&optimum, root, "optimum", err) || !load_problem(&in, arena, problem, err) ||
         !load_optimum(&in, arena, optimum, err))
         return false;

@@ -1,4 +1,5 @@
-/* Problems with proven optima: tests/golden/ilp. */
+/* Problems with proven optima, tests/golden/ilp, and with best known step times, in large/ there.
+ */
 #ifndef TESTS_SUPPORT_INSTANCE_H
 #define TESTS_SUPPORT_INSTANCE_H
 
@@ -7,7 +8,8 @@
 typedef struct instance {
     const char *name;
     zp_problem problem;  /* batchings: every divisor of the global batch */
-    double *batching_ms; /* optimum of each batching; infinity: infeasible */
+    double *batching_ms; /* optimum of each batching, infinity: infeasible; NULL in large/, and so
+                            is the plan */
     double best_ms;
     zp_batching plan_batching;
     int n_plan_stages;

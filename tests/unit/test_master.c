@@ -63,9 +63,11 @@ static void check_lies(const zp_master *honest, const int *subset, int n, uint64
     zp_relaxation truth, relaxed;
     zp_selection best, selected;
     zp_master master = *honest;
+    const zp_relaxing relaxing = {INFINITY, INFINITY, INFINITY};
     if (!CHECK(zs_arena_open(&arena, &err), "%s", err.message))
         return;
-    if (!CHECK(zp_master_relax(&truth, arena, honest, subset, n, &err), "%s", err.message) ||
+    if (!CHECK(zp_master_relax(&truth, arena, honest, subset, n, &relaxing, &err), "%s",
+               err.message) ||
         !CHECK(zp_master_select(&best, arena, honest, subset, n, INFINITY, 0, &err), "%s",
                err.message))
         goto end;
@@ -73,7 +75,8 @@ static void check_lies(const zp_master *honest, const int *subset, int n, uint64
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         liar_lie = lies[i];
         liar_n_lies = 1;
-        if (CHECK(zp_master_relax(&relaxed, arena, &master, subset, n, &err), "%s", err.message) &&
+        if (CHECK(zp_master_relax(&relaxed, arena, &master, subset, n, &relaxing, &err), "%s",
+                  err.message) &&
             CHECK(relaxed.status == truth.status, "seed %" PRIu64 ", lie %d", seed, (int)i) &&
             truth.status == ZP_OPTIMAL)
             CHECK_NEAR(relaxed.bound_ms, truth.bound_ms, 1e-6);
@@ -84,7 +87,8 @@ static void check_lies(const zp_master *honest, const int *subset, int n, uint64
             CHECK_NEAR(selected.time_ms, best.time_ms, 1e-6);
         /* Nothing but lies: a bound that is too low is a bound, a plan is not made up. */
         liar_n_lies = liar.n_settings;
-        if (CHECK(zp_master_relax(&relaxed, arena, &master, subset, n, &err), "%s", err.message) &&
+        if (CHECK(zp_master_relax(&relaxed, arena, &master, subset, n, &relaxing, &err), "%s",
+                  err.message) &&
             truth.status == ZP_OPTIMAL)
             CHECK(relaxed.status == ZP_OPTIMAL &&
                       relaxed.bound_ms <= truth.bound_ms * (1 + 1e-9) + 1e-9,
@@ -123,7 +127,8 @@ static void check_random(uint64_t seed)
         for (int i = 0; subset && i < patterns.n; i++)
             if (patterns.items[i].kind != ZP_SINGLE)
                 subset[n++] = i;
-        const zp_master master = {p, &groups, &p->batchings[0], &patterns, &zp_solver_glpk, &never};
+        const zp_master master = {p,      &groups, &p->batchings[0], &patterns, &zp_solver_glpk,
+                                  &never, NULL};
         if (subset)
             check_lies(&master, subset, n, seed);
         zp_patterns_close(&patterns);
