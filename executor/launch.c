@@ -2,6 +2,7 @@
 #include "executor/launch.h"
 
 #include "config.h"
+#include "executor/stop.h"
 #include "shared/log.h"
 
 #include <errno.h>
@@ -67,21 +68,34 @@ static void set_environment(void)
 
 /* Of mpirun; 0 before it runs. */
 static volatile sig_atomic_t launcher_pid;
-static volatile sig_atomic_t stop_signal;
+static volatile sig_atomic_t stop_signal; /* that ends the ranks */
+static volatile sig_atomic_t asked;       /* the ranks were asked to stop in order */
 
-/* What a terminal sends reaches mpirun by itself. */
-static void pass_on(int number, siginfo_t *info, void *context)
+/* SIGTERM and SIGUSR1 ask the ranks to stop in order: mpirun passes SIGUSR1 on to them and would
+ * kill them at SIGTERM. It is asked again each second, since it loses what comes before it has
+ * started them. */
+static void pass_on(int number)
 {
-    (void)context;
-    stop_signal = number;
-    if (launcher_pid > 0 && info->si_code <= 0)
-        kill((pid_t)launcher_pid, number);
+    const bool ask = number != SIGINT;
+    if (ask)
+        asked = 1;
+    else
+        stop_signal = number;
+    if (launcher_pid > 0)
+        kill((pid_t)launcher_pid, ask ? SIGUSR1 : number);
+    if (ask)
+        alarm(1);
 }
 
 static void run_launcher(char **command)
 {
     static char mpirun[] = "mpirun", mpiexec[] = "mpiexec";
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    /* What is sent to all processes of this group, as by a terminal, comes through pass_on. */
+    setpgid(0, 0);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGUSR1, SIG_DFL);
     command[0] = mpirun;
     execvp(mpirun, command);
     command[0] = mpiexec;
@@ -99,6 +113,10 @@ static bool wait_for_ranks(pid_t launcher, int n_ranks, zs_error *err)
     if (stop_signal)
         return ZS_FAIL(err, ZS_ERR_RUNTIME, "stopped by signal %d (%s), all %d ranks ended",
                        (int)stop_signal, strsignal((int)stop_signal), n_ranks);
+    if (asked && WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1) {
+        printf("stopped by a signal before the ranks were started: nothing was saved\n");
+        exit(ZX_STOP_STATUS);
+    }
     if (WIFSIGNALED(status))
         return ZS_FAIL(err, ZS_ERR_RUNTIME, "mpirun was ended by signal %d (%s)", WTERMSIG(status),
                        strsignal(WTERMSIG(status)));
@@ -146,9 +164,10 @@ bool zx_launch_ranks(int n_ranks, char **argv, zs_error *err)
         close(null);
     }
     set_environment();
-    struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    const struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    static const int passed_on[] = {SIGINT, SIGTERM, SIGUSR1, SIGALRM};
+    for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++)
+        sigaction(passed_on[i], &action, NULL);
     fflush(NULL);
     const pid_t launcher = fork();
     if (launcher == 0)
@@ -159,6 +178,8 @@ bool zx_launch_ranks(int n_ranks, char **argv, zs_error *err)
     launcher_pid = launcher;
     if (stop_signal)
         kill(launcher, (int)stop_signal);
+    else if (asked || zx_stop_wanted())
+        pass_on(SIGUSR1);
     return wait_for_ranks(launcher, n_ranks, err);
 }
 

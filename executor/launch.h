@@ -18,10 +18,11 @@ void zx_launch_with_passive_threads(char **argv);
 int zx_launch_job_size(void);
 
 /* Starts mpirun with n_ranks ranks of the same command line and exits with its status; returns only
- * when that fails, a signal ended a rank, or this process was told to stop by SIGINT or SIGTERM,
- * which it passes on. The ranks end when this process does. Root, more ranks than cores and
- * unpinned ranks are allowed through environment variables of Open MPI 4 and 5 (MPICH's hydra
- * allows them by itself) unless the user has set them. The ranks do not read stdin. */
+ * when that fails, a signal ended a rank, or this process got SIGINT, which ends them. SIGTERM and
+ * SIGUSR1 reach the ranks as SIGUSR1 (executor/stop.h). The ranks end when this process does. Root,
+ * more ranks than cores and unpinned ranks are allowed through environment variables of Open MPI 4
+ * and 5 (MPICH's hydra allows them by itself) unless the user has set them. The ranks do not read
+ * stdin. */
 ZS_MUST_CHECK bool zx_launch_ranks(int n_ranks, char **argv, zs_error *err);
 
 /* Cores that this process may run on. */

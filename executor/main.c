@@ -1,7 +1,8 @@
 /* The program zexec: trains a plan. Results go to stdout, the log to stderr; exit status 0 done, 1
- * failed while running, 2 bad input or usage. */
+ * failed while running, 2 bad input or usage, 4 told to stop by a signal and stopped in order. */
 #include "executor/convert.h"
 #include "executor/launch.h"
+#include "executor/stop.h"
 #include "executor/train.h"
 #include "shared/files.h"
 #include "shared/log.h"
@@ -72,6 +73,9 @@ static const zs_command commands[] = {
      "Starts all ranks of the plan on this machine through mpirun, or takes its place in the MPI "
      "job that it was started in. Loss and gradient are those of one process on the whole batch, "
      "whatever the plan.\n\n"
+     "SIGTERM or SIGUSR1 to this program or to any rank: all ranks finish the step, save a checkpoint "
+     "in the folder of --out, and exit with status 4; --resume goes on from there. (mpirun itself "
+     "kills its ranks at SIGTERM: send it SIGUSR1, which it passes on.)\n\n"
      "  zexec run plan.json --data text.train.bin --eval text.val.bin --steps 200 --out run1\n"
      "  mpirun -n 4 zexec run plan.json --data text.train.bin --steps 200\n",
      run_options, COUNT(run_options)},
@@ -132,7 +136,9 @@ static zx_train_options train_options(const zs_options *o)
 
 static int command_run(const zs_options *o, char **argv, zs_arena *arena, zs_error *err)
 {
+    zx_stop_hold();
     zx_launch_with_passive_threads(argv);
+    zx_stop_open();
     const zx_train_options options = train_options(o);
     const zs_log_level level = zs_options_flag(o, "quiet") ? ZS_LOG_ERROR : ZS_LOG_INFO;
     const int job_size = zx_launch_job_size();
@@ -153,7 +159,8 @@ static int command_run(const zs_options *o, char **argv, zs_arena *arena, zs_err
                      "%s: the plan has %d ranks, this MPI job has %d: start it with mpirun -n %d, "
                      "or without mpirun",
                      options.plan_path, n_ranks, comm->n_ranks, n_ranks);
-    ok = zx_launch_all_ok(comm, ok, err) && zx_train(&in, comm, err);
+    bool stopped = false;
+    ok = zx_launch_all_ok(comm, ok, err) && zx_train(&stopped, &in, comm, err);
     zx_train_close(&in);
     if (!ok && err->message[0]) {
         /* The other ranks do not know and may wait for this one. */
@@ -163,7 +170,7 @@ static int command_run(const zs_options *o, char **argv, zs_arena *arena, zs_err
         err->message[0] = 0;
     }
     comm->ops->close(&comm);
-    return ok ? 0 : (int)err->code;
+    return ok ? stopped ? ZX_STOP_STATUS : 0 : (int)err->code;
 }
 
 static int command_convert(const zs_options *o, zs_error *err)

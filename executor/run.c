@@ -1,7 +1,13 @@
 #include "executor/run.h"
 
+#include "executor/stop.h"
+
 #include <inttypes.h>
 #include <math.h>
+
+/* Batches of an evaluation between two looks for a stop: about a step's time, as a forward pass is
+ * a third of one. Looking waits for the whole pipeline. */
+enum { EVAL_BATCHES_PER_LOOK = 3 };
 
 enum { TAG_ACT = 1, TAG_GRAD = 2 };
 
@@ -132,14 +138,15 @@ static bool run_reduce_tied(zx_run *r, const zs_instruction *in, zx_request **re
     return zx_zero_reduce(&r->zero, ZX_SEGMENT_TIED, err);
 }
 
-/* The loss goes along: one all-reduce tells all ranks both. */
+/* The loss goes along, and whether to stop: one all-reduce tells all ranks all. */
 static bool run_grad_norm(zx_run *r, const zs_instruction *in, zx_request **request, zs_error *err)
 {
     (void)in, (void)request;
-    double sums[2] = {0, r->walk.loss_sum};
+    double sums[3] = {0, r->walk.loss_sum, zx_stop_wanted()};
     if (!zx_zero_sum_of_squares(&r->zero, &sums[0], err) ||
-        !r->comm->ops->all_reduce(r->comm, NULL, sums, 2, err))
+        !r->comm->ops->all_reduce(r->comm, NULL, sums, 3, err))
         return false;
+    r->stop = sums[2] > 0;
     r->result.grad_norm = sqrt(sums[0]);
     r->result.loss = sums[1] * r->walk.scale;
     r->diverged = !isfinite(r->result.loss) || !isfinite(r->result.grad_norm);
@@ -339,6 +346,15 @@ bool zx_run_step(zx_run *r, zx_step_result *result, const zx_data *data, zs_erro
     return true;
 }
 
+bool zx_run_agree_to_stop(zx_run *r, zs_error *err)
+{
+    double n_told = zx_stop_wanted();
+    if (!r->comm->ops->all_reduce(r->comm, NULL, &n_told, 1, err))
+        return false;
+    r->stop = n_told > 0;
+    return true;
+}
+
 bool zx_run_evaluate(zx_run *r, double *loss, const zx_data *data, zs_error *err)
 {
     const int64_t batch = zx_run_global_batch(r->plan);
@@ -349,16 +365,23 @@ bool zx_run_evaluate(zx_run *r, double *loss, const zx_data *data, zs_error *err
         r->n_eval_last = n_last;
     }
     double sum = 0;
+    int64_t n_run = 0;
     for (int64_t first = 0; first < data->n_sequences; first += batch) {
         const int64_t n = data->n_sequences - first < batch ? n_last : batch;
         const zx_list *list = n == batch ? &r->eval_whole : &r->eval_last;
         if (!walk(r, list, data, ZX_DATA_SEQUENTIAL, first, n, err))
             return zs_error_prefix(err, "evaluation");
         sum += r->walk.loss_sum;
+        if (++n_run % EVAL_BATCHES_PER_LOOK == 0 && !zx_run_agree_to_stop(r, err))
+            return false;
+        if (r->stop)
+            return true;
     }
-    if (!r->comm->ops->all_reduce(r->comm, NULL, &sum, 1, err))
+    double sums[2] = {sum, zx_stop_wanted()};
+    if (!r->comm->ops->all_reduce(r->comm, NULL, sums, 2, err))
         return false;
-    *loss = sum / ((double)data->n_sequences * r->stage.seq_len);
+    r->stop = sums[1] > 0;
+    *loss = sums[0] / ((double)data->n_sequences * r->stage.seq_len);
     return true;
 }
 

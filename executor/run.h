@@ -70,6 +70,7 @@ typedef struct zx_run {
     zx_walk walk;
     int64_t n_steps;       /* done */
     int64_t position;      /* samples taken of the stream (executor/data.h) */
+    bool stop;             /* some rank was told to stop (executor/stop.h); the same on all */
     bool diverged;         /* loss or norm is not finite: all ranks fail in the same step */
     zx_step_result result; /* of the step that runs */
 } zx_run;
@@ -84,11 +85,15 @@ ZS_MUST_CHECK bool zx_run_open(zx_run *out, zx_comm *comm, zx_backend *backend, 
                                const zm_model *model, const zx_run_options *options, zs_error *err);
 void zx_run_close(zx_run *run);
 
+/* Collective: sets run->stop. Steps and evaluations do so by themselves. */
+ZS_MUST_CHECK bool zx_run_agree_to_stop(zx_run *run, zs_error *err);
+
 /* One training step on the next global batch of data. */
 ZS_MUST_CHECK bool zx_run_step(zx_run *run, zx_step_result *result, const zx_data *data,
                                zs_error *err);
 
-/* The mean loss over all sequences of data, in the file's order, the last batch being smaller. */
+/* The mean loss over all sequences of data, in the file's order, the last batch being smaller. When
+ * run->stop is set meanwhile it ends early and *loss is not to be used. */
 ZS_MUST_CHECK bool zx_run_evaluate(zx_run *run, double *loss, const zx_data *data, zs_error *err);
 
 /* A number for the values of all parameters, the same under every plan: zx_zero_digest summed over

@@ -183,6 +183,8 @@ typedef struct training {
     double *memory_bytes; /* by rank */
     int64_t largest_memory_bytes;
     int64_t n_resumed; /* steps of the checkpoint that the run goes on from */
+    int64_t n_saved;   /* steps of the last checkpoint that was written */
+    bool stopped;
 } training;
 
 static bool compare_ranks(const zx_train_inputs *in, zx_comm *comm, zs_error *err)
@@ -275,6 +277,8 @@ static bool evaluate(training *t, int64_t step, zs_error *err)
     double loss;
     if (!zx_run_evaluate(&t->run, &loss, &t->in->eval, err))
         return false;
+    if (t->run.stop)
+        return true;
     const double ms = 1000 * (zs_log_elapsed_s() - start_s);
     return !t->metrics || zx_metrics_eval(t->metrics, step, loss, t->in->eval.n_sequences, ms, err);
 }
@@ -330,30 +334,69 @@ static bool save(training *t, zs_error *err)
 
 static bool save_checkpoint(training *t, zs_error *err)
 {
+    t->n_saved = t->run.n_steps;
     return zx_checkpoint_save(&t->run, &t->in->data, t->options->out, t->options->keep_last, err);
+}
+
+/* Told to stop: what was done is saved, unless nothing was or it is saved already. */
+static bool stop(training *t, zs_error *err)
+{
+    const zx_train_options *o = t->options;
+    const int64_t k = t->run.n_steps;
+    const bool save = o->out && k > t->n_resumed && k != t->n_saved;
+    char folder[ZX_CHECKPOINT_PATH_SIZE];
+    if (save && !save_checkpoint(t, err))
+        return false;
+    t->stopped = true;
+    if (t->comm->rank != 0)
+        return true;
+    if (k == t->n_resumed)
+        printf("stopped by a signal before the first step: nothing was saved\n");
+    else if (!o->out)
+        printf("stopped by a signal behind step %" PRId64
+               ": nothing was saved, there is no --out DIR\n",
+               k);
+    else if (!zx_checkpoint_path(folder, o->out, k, false, err))
+        return false;
+    else
+        printf("stopped by a signal behind step %" PRId64 ", saved as %s\n", k, folder);
+    fflush(stdout);
+    return true;
+}
+
+/* What follows a step: evaluation, checkpoint, stop. */
+static bool finish_step(training *t, int64_t k, zs_error *err)
+{
+    const zx_train_options *o = t->options;
+    const bool eval_due = o->eval_every > 0 && k % o->eval_every == 0 && k < o->n_steps;
+    if (eval_due && !t->run.stop && !evaluate(t, k, err))
+        return false;
+    const bool save_due = o->save_every > 0 && (k % o->save_every == 0 || k == o->n_steps);
+    /* Whoever is told during a save need not do another step. */
+    return !save_due ||
+           (save_checkpoint(t, err) && (t->run.stop || zx_run_agree_to_stop(&t->run, err)));
 }
 
 static bool run_steps(training *t, zs_error *err)
 {
     const zx_train_options *o = t->options;
-    if (o->eval_every > 0 && o->n_steps > 0 && t->n_resumed == 0 && !evaluate(t, 0, err))
+    if (!zx_run_agree_to_stop(&t->run, err) ||
+        (!t->run.stop && o->eval_every > 0 && o->n_steps > 0 && t->n_resumed == 0 &&
+         !evaluate(t, 0, err)))
         return false;
-    for (int64_t k = t->n_resumed + 1; k <= o->n_steps; k++) {
-        if (!step(t, err))
+    for (int64_t k = t->n_resumed + 1; k <= o->n_steps && !t->run.stop; k++)
+        if (!step(t, err) || !finish_step(t, k, err))
             return false;
-        const bool due = o->eval_every > 0 && k % o->eval_every == 0 && k < o->n_steps;
-        if (due && !evaluate(t, k, err))
-            return false;
-        const bool save_due = o->save_every > 0 && (k % o->save_every == 0 || k == o->n_steps);
-        if (save_due && !save_checkpoint(t, err))
-            return false;
-    }
     /* Nothing was left to train: the checkpoint goes from one folder to another. */
-    if (o->save_every > 0 && t->n_resumed == o->n_steps && !save_checkpoint(t, err))
+    if (o->save_every > 0 && t->n_resumed == o->n_steps && !t->run.stop && !save_checkpoint(t, err))
         return false;
+    if (!t->run.stop && o->eval_path && !evaluate(t, o->n_steps, err))
+        return false;
+    if (t->run.stop)
+        return stop(t, err);
     uint64_t digest;
-    if ((o->eval_path && !evaluate(t, o->n_steps, err)) || !zx_run_digest(&t->run, &digest, err) ||
-        !collect_memory(t, err) || (o->save && !save(t, err)))
+    if (!zx_run_digest(&t->run, &digest, err) || !collect_memory(t, err) ||
+        (o->save && !save(t, err)))
         return false;
     return !t->metrics || zx_metrics_done(t->metrics, o->n_steps, digest, t->memory_bytes,
                                           t->comm->n_ranks, 1000 * zs_log_elapsed_s(), err);
@@ -396,7 +439,7 @@ static bool resume(training *t, zs_error *err)
     return zx_launch_all_ok(t->comm, ok, err);
 }
 
-bool zx_train(const zx_train_inputs *in, zx_comm *comm, zs_error *err)
+bool zx_train(bool *stopped, const zx_train_inputs *in, zx_comm *comm, zs_error *err)
 {
     training t = {.in = in, .options = in->options, .comm = comm};
     zx_run_options options = in->options->run;
@@ -416,6 +459,7 @@ bool zx_train(const zx_train_inputs *in, zx_comm *comm, zs_error *err)
         goto err_close_backend;
     log_rank(&t, options.n_threads);
     ok = resume(&t, err) && run_steps(&t, err);
+    *stopped = t.stopped;
     zx_run_close(&t.run);
 err_close_backend:
     if (backend)

@@ -40,7 +40,9 @@ ZS_MUST_CHECK bool zx_train_load(zx_train_inputs *out, zs_arena *arena,
                                  const zx_train_options *options, zs_error *err);
 void zx_train_close(zx_train_inputs *inputs);
 
-/* The whole run on this rank of comm. */
-ZS_MUST_CHECK bool zx_train(const zx_train_inputs *inputs, zx_comm *comm, zs_error *err);
+/* The whole run on this rank of comm. *stopped: it was told to stop (executor/stop.h) and saved the
+ * step that it was at; main then exits with ZX_STOP_STATUS. */
+ZS_MUST_CHECK bool zx_train(bool *stopped, const zx_train_inputs *inputs, zx_comm *comm,
+                            zs_error *err);
 
 #endif

@@ -39,16 +39,38 @@ char *runs_inside_all(const char *mode, const char *plan, const char *data, int 
     return output.out;
 }
 
+/* Splits options, which must outlive the words. */
+static void fill_words(const char *words[MAX_WORDS], char *options, const char *plan,
+                       const char *data)
+{
+    int n = 0;
+    words[n++] = runs_zexec;
+    words[n++] = "run";
+    words[n++] = plan;
+    words[n++] = "--data";
+    words[n++] = data;
+    for (char *word = strtok(options, " "); word && n < MAX_WORDS - 1; word = strtok(NULL, " "))
+        words[n++] = word;
+    words[n] = NULL;
+}
+
 check_output runs_start(const char *plan, const char *data, const char *options,
                         const char *const *settings)
 {
-    const char *argv[MAX_WORDS] = {runs_zexec, "run", plan, "--data", data};
-    int n = 5;
-    char words[4096];
-    snprintf(words, sizeof words, "%s", options);
-    for (char *word = strtok(words, " "); word && n < MAX_WORDS - 1; word = strtok(NULL, " "))
-        argv[n++] = word;
-    return check_program(argv, settings);
+    const char *words[MAX_WORDS];
+    char copy[4096];
+    snprintf(copy, sizeof copy, "%s", options);
+    fill_words(words, copy, plan, data);
+    return check_program(words, settings);
+}
+
+check_process runs_begin(const char *plan, const char *data, const char *options)
+{
+    const char *words[MAX_WORDS];
+    char copy[4096];
+    snprintf(copy, sizeof copy, "%s", options);
+    fill_words(words, copy, plan, data);
+    return check_program_start(words, NULL);
 }
 
 static bool is_time(const char *key)

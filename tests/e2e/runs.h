@@ -30,6 +30,9 @@ extern const char *runs_zexec;
 check_output runs_start(const char *plan, const char *data, const char *options,
                         const char *const *settings);
 
+/* The same without waiting for its end. */
+check_process runs_begin(const char *plan, const char *data, const char *options);
+
 /* The same with --out in a folder of its own; checks status 0 and reads the metrics. False when
  * that failed. */
 bool runs_metrics(run_metrics *out, const char *plan, const char *data, const char *options,
