@@ -105,6 +105,25 @@ static void check_cross_entropy(zx_backend *b)
           "a NaN logit gives loss %g", loss);
 }
 
+/* Tokens of losses 1, 2, 3 in one micro-batch and 8 in another: (1 + 2 + 3 + 8) / 4 = 3.5, where
+ * the mean of their means would be 5; and the gradient of that, (p - 1) / 4 at the target. */
+static void check_loss_by_hand(zx_backend *b)
+{
+    static const double losses[] = {1, 2, 3, 8};
+    static const int32_t targets[4] = {0};
+    zs_error err;
+    double first = 0, second = 0;
+    zx_real *x = support_zeros(b, 8);
+    for (int i = 0; i < 4; i++) /* -log(1 / (1 + e^x)) is the loss */
+        x[2 * i + 1] = (zx_real)log(exp(losses[i]) - 1);
+    CHECK(b->ops->cross_entropy(b, &first, x, targets, 3, 2, 0.25, &err) &&
+              b->ops->cross_entropy(b, &second, x + 6, targets, 1, 2, 0.25, &err),
+          "%s", err.message);
+    CHECK_NEAR((first + second) / 4, 3.5, 1e-6);
+    for (int i = 0; i < 4; i++)
+        CHECK_NEAR((double)x[2 * i], (exp(-losses[i]) - 1) / 4, 1e-6);
+}
+
 static void check_attention_extremes(zx_backend *b)
 {
     enum { T = 70, C = 8 };
@@ -343,6 +362,7 @@ int main(void)
         zx_backend *b = support_open(n_threads);
         check_activations(b);
         check_cross_entropy(b);
+        check_loss_by_hand(b);
         check_attention_extremes(b);
         check_adamw(b);
         check_flat(b, 1);
