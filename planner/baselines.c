@@ -2,13 +2,15 @@
 
 #include "planner/evaluate.h"
 #include "planner/layouts.h"
-#include "planner/search.h"
 #include "planner/shape.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { MS_PER_S = 1000 };
+
+/* Of the time limit, for baselines before the search. */
+static const double TIME_SHARE = 0.25;
 
 typedef struct rules {
     const char *name, *like;
@@ -55,6 +57,12 @@ typedef struct miss {
     zp_batching batching;
 } miss;
 
+/* n stages of one speed. */
+typedef struct stage_speeds {
+    double speed;
+    int n;
+} stage_speeds;
+
 typedef struct tuning {
     const zp_problem *problem;
     const rules *rules;
@@ -71,10 +79,15 @@ typedef struct tuning {
     int *n_blocks;
     split (*splits)[ZP_MAX_CLASSES]; /* by stage */
     double *weights;                 /* by stage: speed */
-    double *next_ms;                 /* by stage: time with one block more */
-    int *head;                       /* by stage: the first of a row of alike stages; its split and
-                                        weight are those of all */
+    stage_speeds *layout_speeds;     /* rows of alike stages, at their best */
+    stage_speeds *speeds;            /* the same for the batching at hand, the fastest first */
+    int n_speeds;
+    double *next_ms; /* by stage: time with one block more */
+    int *head;       /* by stage: the first of a row of alike stages; its split and
+                        weight are those of all */
     /* so far */
+    const zp_deadline *deadline; /* may be NULL */
+    bool stopped;
     bool any; /* a candidate whose sizes are offered */
     miss nearest;
     zp_baseline *best;
@@ -395,24 +408,45 @@ static bool try_candidate(tuning *t, zs_error *err)
     return ok;
 }
 
-/* Can stages of these speeds (units through one block per ms: all together, slowest, fastest; a
- * micro-batch is n_units) give a plan faster than the best? No division of the blocks has a faster
- * slowest stage than all speeds together, an equal one than its slowest stage; and all blocks
- * together take no less than on the fastest stage. */
-static bool may_be_best(const tuning *t, double sum, double least, double most, double n_units)
+static void add_speed(tuning *t, double speed, int n)
 {
-    const double work = t->problem->n_blocks * n_units;
-    const double equal = t->problem->n_blocks / t->n_stages * n_units;
-    const double slowest_ms = t->rules->blocks_by_speed ? work / sum : equal / least;
-    return !t->best->feasible ||
-           fmax(slowest_ms, work / most) + (t->batching.n_micro_batches - 1) * slowest_ms <
-               t->best->solution.step_ms;
+    int i = t->n_speeds++;
+    for (; i > 0 && t->speeds[i - 1].speed < speed; i--)
+        t->speeds[i] = t->speeds[i - 1];
+    t->speeds[i] = (stage_speeds){speed, n};
+}
+
+/* Can stages of these speeds, in units through one block per ms, give a plan faster than the best?
+ * A micro-batch is n_units. With limit X on the slowest stage the blocks take the least time when
+ * the fastest stages are full, so T >= min_j (m - 1 + j) L / (sum of the j fastest speeds), and
+ * between two ends of equal stages that is monotone in j. */
+static bool may_be_best(const tuning *t, double n_units)
+{
+    const int L = t->problem->n_blocks, before = t->batching.n_micro_batches - 1;
+    double bound_ms = t->rules->blocks_by_speed ? INFINITY : 0, sum = 0;
+    if (!t->best->feasible)
+        return true;
+    for (int i = 0, j = 0; i < t->n_speeds; i++) {
+        const stage_speeds *s = &t->speeds[i];
+        j += s->n;
+        sum += s->n * s->speed;
+        if (t->rules->blocks_by_speed) {
+            bound_ms = fmin(bound_ms, (before + j) * L * n_units / sum);
+        } else {
+            const double each_ms = L / t->n_stages * n_units / s->speed;
+            bound_ms += (s->n + (i == t->n_speeds - 1 ? before : 0)) * each_ms;
+        }
+    }
+    /* One stage of the fastest alone may be the least as well. */
+    if (t->rules->blocks_by_speed)
+        bound_ms = fmin(bound_ms, (before + 1) * L * n_units / t->speeds[0].speed);
+    return bound_ms < t->best->solution.step_ms;
 }
 
 /* Samples of every stage; false: a size is not offered, or no such plan can be the best. */
 static bool divide_samples(tuning *t)
 {
-    double sum = 0, least = INFINITY, most = 0;
+    t->n_speeds = 0;
     for (int s = 0, end; s < t->n_stages; s = end) {
         for (end = s + 1; end < t->n_stages && t->head[end] == s;)
             end++;
@@ -420,11 +454,9 @@ static bool divide_samples(tuning *t)
                                   : split_evenly(t, t->splits[s], &t->groups[s])))
             return false;
         t->weights[s] = stage_speed(t, s);
-        sum += (end - s) * t->weights[s];
-        least = fmin(least, t->weights[s]);
-        most = fmax(most, t->weights[s]);
+        add_speed(t, t->weights[s], end - s);
     }
-    return may_be_best(t, sum, least, most, 1);
+    return may_be_best(t, 1);
 }
 
 static bool try_batching(tuning *t, bool recompute, zs_error *err)
@@ -432,9 +464,15 @@ static bool try_batching(tuning *t, bool recompute, zs_error *err)
     t->recompute = recompute;
     if (!divide_samples(t))
         return true;
-    for (t->zero = 1; t->zero <= 3; t->zero++)
-        if (t->rules->zero[t->zero] && t->problem->zero[t->zero].allowed && !try_candidate(t, err))
+    for (t->zero = 1; t->zero <= 3; t->zero++) {
+        if (!t->rules->zero[t->zero] || !t->problem->zero[t->zero].allowed)
+            continue;
+        if (!try_candidate(t, err))
             return false;
+        /* A GPU alone has nothing to share: the lowest level needs least. */
+        if (t->rules->layouts[0] == ZP_LAYOUT_ONE_GPU)
+            return true;
+    }
     return true;
 }
 
@@ -442,6 +480,10 @@ static bool try_layout(void *context, const zp_group *groups, int n_stages, zs_e
 {
     tuning *t = context;
     const zp_problem *p = t->problem;
+    if (t->stopped || (t->deadline && zp_deadline_passed(t->deadline))) {
+        t->stopped = true;
+        return true;
+    }
     t->groups = groups;
     t->n_stages = n_stages;
     for (int s = 0; s < n_stages; s++) {
@@ -449,23 +491,26 @@ static bool try_layout(void *context, const zp_group *groups, int n_stages, zs_e
                      memcmp(groups[s].counts, groups[s - 1].counts, sizeof groups[s].counts) == 0;
         t->head[s] = alike ? t->head[s - 1] : s;
     }
-    double sum = 0, least = INFINITY, most = 0; /* samples through one block per ms */
-    for (int s = 0; s < n_stages; s++) {
+    /* Samples through one block per ms, at the best size of each class. */
+    int n_layout_speeds = 0;
+    for (int s = 0, end; s < n_stages; s = end) {
         double slowest = INFINITY, speed = 0;
+        for (end = s + 1; end < n_stages && t->head[end] == s;)
+            end++;
         for (int k = 0; k < p->n_classes; k++)
             if (groups[s].counts[k] > 0) {
                 slowest = fmin(slowest, t->speed[k]);
                 speed += groups[s].counts[k] * t->speed[k];
             }
-        if (!cuts_by_speed(t, s))
-            speed = groups[s].n_gpus * slowest;
-        sum += speed;
-        least = fmin(least, speed);
-        most = fmax(most, speed);
+        t->layout_speeds[n_layout_speeds++] =
+            (stage_speeds){cuts_by_speed(t, s) ? speed : groups[s].n_gpus * slowest, end - s};
     }
     for (int i = 0; i < p->n_batchings; i++) {
         t->batching = p->batchings[i];
-        if (!may_be_best(t, sum, least, most, t->batching.micro_batch))
+        t->n_speeds = 0;
+        for (int j = 0; j < n_layout_speeds; j++)
+            add_speed(t, t->layout_speeds[j].speed, t->layout_speeds[j].n);
+        if (!may_be_best(t, t->batching.micro_batch))
             continue;
         for (int recompute = 0; recompute <= 1; recompute++)
             if ((recompute ? p->recompute_full : p->recompute_none) &&
@@ -483,6 +528,8 @@ static const char *explain(const tuning *t, zs_error *err)
         allowed = allowed || (t->rules->zero[zero] && t->problem->zero[zero].allowed);
     if (!allowed)
         return zs_arena_strdup(t->arena, "the job excludes its ZeRO level", err);
+    if (t->stopped && !t->any)
+        return zs_arena_strdup(t->arena, "the time limit passed", err);
     if (!t->any)
         return zs_arena_strdup(t->arena, "no such plan within the job's limits and offered sizes",
                                err);
@@ -506,21 +553,25 @@ static bool tune(zp_baseline *out, tuning *t, zs_error *err)
     return out->feasible || out->why_not;
 }
 
-bool zp_baselines_build(zp_baseline out[ZP_N_BASELINES], zs_arena *arena, const zp_problem *p,
-                        zs_error *err)
+bool zp_baselines_build(zp_baseline out[ZP_N_BASELINES], bool *stopped, zs_arena *arena,
+                        const zp_problem *p, const zp_deadline *deadline, zs_error *err)
 {
     zs_arena *scratch;
     if (!zp_problem_check(p, err) || !zs_arena_open(&scratch, err))
         return false;
     tuning base = {.problem = p,
                    .arena = arena,
+                   .deadline = deadline,
                    .n_blocks = ZS_NEW(scratch, int, p->max_stages, err),
                    .splits = zs_arena_alloc(scratch, p->max_stages, sizeof *base.splits, err),
                    .weights = ZS_NEW(scratch, double, p->max_stages, err),
+                   .layout_speeds = ZS_NEW(scratch, stage_speeds, p->max_stages, err),
+                   .speeds = ZS_NEW(scratch, stage_speeds, p->max_stages, err),
                    .next_ms = ZS_NEW(scratch, double, p->max_stages, err),
                    .head = ZS_NEW(scratch, int, p->max_stages, err),
                    .nearest = {.missing_gib = INFINITY}};
-    bool ok = base.n_blocks && base.splits && base.weights && base.next_ms && base.head;
+    bool any_stopped = false, ok = base.n_blocks && base.splits && base.weights &&
+                                   base.layout_speeds && base.speeds && base.next_ms && base.head;
     for (int k = 0; k < p->n_classes; k++) {
         base.speed[k] = zp_layout_speed(p, k);
         int i = k;
@@ -533,7 +584,10 @@ bool zp_baselines_build(zp_baseline out[ZP_N_BASELINES], zs_arena *arena, const 
         tuning t = base;
         t.rules = &all_rules[i];
         ok = tune(&out[i], &t, err);
+        any_stopped = any_stopped || t.stopped;
     }
+    if (stopped)
+        *stopped = any_stopped;
     zs_arena_close(&scratch);
     return ok;
 }
@@ -546,4 +600,26 @@ const zp_baseline *zp_baselines_best(const zp_baseline baselines[ZP_N_BASELINES]
             (!best || baselines[i].solution.step_ms < best->solution.step_ms))
             best = &baselines[i];
     return best;
+}
+
+bool zp_baselines_search(zp_solution *out, zs_arena *arena, const zp_problem *problem,
+                         const zp_search_options *options, zs_error *err)
+{
+    const double start_ms = zp_deadline_now_ms(), limit_ms = options->time_limit_ms;
+    const zp_deadline deadline = {.end_ms =
+                                      limit_ms > 0 ? start_ms + TIME_SHARE * limit_ms : INFINITY,
+                                  .stop = options->stop};
+    zp_baseline baselines[ZP_N_BASELINES];
+    bool stopped;
+    if (!zp_baselines_build(baselines, &stopped, arena, problem, &deadline, err))
+        return false;
+    const zp_baseline *best = zp_baselines_best(baselines);
+    zp_search_options rest = *options;
+    rest.incumbent = best ? &best->solution : NULL;
+    if (limit_ms > 0)
+        rest.time_limit_ms = fmax(1, limit_ms - (zp_deadline_now_ms() - start_ms));
+    if (!zp_search(out, arena, problem, &rest, err))
+        return false;
+    out->time_limit = out->time_limit || (stopped && out->step_ms > out->lower_bound_ms);
+    return true;
 }

@@ -6,7 +6,8 @@
 #ifndef PLANNER_BASELINES_H
 #define PLANNER_BASELINES_H
 
-#include "planner/problem.h"
+#include "planner/deadline.h"
+#include "planner/search.h"
 
 typedef enum zp_baseline_kind {
     ZP_BASELINE_EVEN,       /* equal blocks, GPUs and samples; ZeRO-1 */
@@ -29,11 +30,18 @@ typedef struct zp_baseline {
     const char *why_not;  /* not feasible: what the nearest miss needs, has, misses */
 } zp_baseline;
 
-/* In arena. */
-ZS_MUST_CHECK bool zp_baselines_build(zp_baseline out[ZP_N_BASELINES], zs_arena *arena,
-                                      const zp_problem *problem, zs_error *err);
+/* *stopped (may be NULL): the deadline (may be NULL) passed before everything was tried. In arena.
+ */
+ZS_MUST_CHECK bool zp_baselines_build(zp_baseline out[ZP_N_BASELINES], bool *stopped,
+                                      zs_arena *arena, const zp_problem *problem,
+                                      const zp_deadline *deadline, zs_error *err);
 
 /* The fastest feasible one, or NULL. */
 const zp_baseline *zp_baselines_best(const zp_baseline baselines[ZP_N_BASELINES]);
+
+/* The search, started from the best baseline, so that no rule is faster than its plan. Looking for
+ * baselines takes at most a part of the time limit. As zp_search otherwise. */
+ZS_MUST_CHECK bool zp_baselines_search(zp_solution *out, zs_arena *arena, const zp_problem *problem,
+                                       const zp_search_options *options, zs_error *err);
 
 #endif

@@ -110,21 +110,6 @@ bool zp_bench_measure(double *step_ms, zs_arena *arena, const zp_inputs *inputs,
     return true;
 }
 
-static int count_types(const zs_cluster *cluster)
-{
-    int n = 0;
-    for (int node = 0; node < cluster->n_nodes; node++)
-        for (int gpu = 0; gpu < cluster->nodes[node].n_devices; gpu++) {
-            const char *type = cluster->nodes[node].devices[gpu].type;
-            bool first = true;
-            for (int a = 0; first && a <= node; a++)
-                for (int b = 0; first && b < (a < node ? cluster->nodes[a].n_devices : gpu); b++)
-                    first = strcmp(cluster->nodes[a].devices[b].type, type) != 0;
-            n += first;
-        }
-    return n;
-}
-
 static bool solve(zp_bench_case *out, zs_arena *arena, const char *folder, const char *name,
                   const zp_search_options *options, zs_error *err)
 {
@@ -137,7 +122,6 @@ static bool solve(zp_bench_case *out, zs_arena *arena, const char *folder, const
         !zp_build(&built, arena, &inputs.cluster, &inputs.model, &inputs.job, &inputs.profile, err))
         return false;
     out->n_gpus = zs_cluster_n_devices(&inputs.cluster);
-    out->n_types = count_types(&inputs.cluster);
     if (!zp_compare(&out->comparison, arena, &built.problem, options, err) ||
         !zp_place(&plan, arena, &inputs, &built, &out->comparison.ours, err) ||
         !plan_json(&json, arena, &plan, err) ||
@@ -172,20 +156,21 @@ bool zp_bench_run(zp_bench_case *out, zs_arena *arena, const char *folder, const
 static void print_effort(FILE *out, const zp_bench_case *cases, int n)
 {
     char step[TEXT_SIZE], bound[TEXT_SIZE];
-    fprintf(out, "%-21s %5s %5s %9s %9s %8s %7s %7s\n", "case", "GPUs", "types", "step ms", "bound",
-            "gap", "solves", "nodes");
+    fprintf(out, "%-20s %5s %9s %9s %8s %8s %7s %7s\n", "case", "GPUs", "step ms", "bound ms",
+            "gap", "searched", "solves", "nodes");
     for (int i = 0; i < n; i++) {
         const zp_quality *q = &cases[i].quality;
         if (q->failure) {
-            fprintf(out, "%-21s %s\n", cases[i].name, q->failure);
+            fprintf(out, "%-20s %s\n", cases[i].name, q->failure);
             continue;
         }
-        fprintf(out, "%-21s %5d %5d %9s %9s %6.2f %% %7" PRId64 " %7" PRId64 "%s\n", cases[i].name,
-                cases[i].n_gpus, cases[i].n_types,
-                zp_compare_print_ms(step, sizeof step, q->step_ms),
+        const double searched_ms = fmin(cases[i].comparison.ours.groups_bound_ms, q->step_ms);
+        fprintf(out, "%-20s %5d %9s %9s %6.2f %% %6.2f %% %7" PRId64 " %7" PRId64 "%s\n",
+                cases[i].name, cases[i].n_gpus, zp_compare_print_ms(step, sizeof step, q->step_ms),
                 zp_compare_print_ms(bound, sizeof bound, q->lower_bound_ms),
-                100 * (q->step_ms - q->lower_bound_ms) / q->step_ms, q->n_solves, q->n_nodes,
-                q->time_limit ? " *" : "");
+                100 * (q->step_ms - q->lower_bound_ms) / q->step_ms,
+                100 * (q->step_ms - searched_ms) / q->step_ms, q->n_solves, q->n_nodes,
+                q->time_limit ? "*" : "");
     }
 }
 
@@ -201,7 +186,7 @@ void zp_bench_print(FILE *out, const zp_bench_case *cases, int n)
     int n_feasible[ZP_N_BASELINES] = {0}, n_best = 0;
     bool stopped = false;
     print_effort(out, cases, n);
-    fprintf(out, "\nspeed-up over        ");
+    fprintf(out, "\nspeed-up over       ");
     for (int k = 0; k < ZP_N_BASELINES; k++)
         fprintf(out, " %7s", heads[k]);
     fprintf(out, "\n");
@@ -210,7 +195,7 @@ void zp_bench_print(FILE *out, const zp_bench_case *cases, int n)
         stopped = stopped || c->quality.time_limit;
         if (c->quality.failure)
             continue;
-        fprintf(out, "%-21s", c->name);
+        fprintf(out, "%-20s", c->name);
         for (int k = 0; k < ZP_N_BASELINES; k++) {
             const double speed_up = zp_compare_speed_up(&c->comparison, (zp_baseline_kind)k);
             if (speed_up > 0) {
@@ -228,17 +213,17 @@ void zp_bench_print(FILE *out, const zp_bench_case *cases, int n)
             n_best++;
         }
     }
-    fprintf(out, "%-21s", "geometric mean");
+    fprintf(out, "%-20s", "geometric mean");
     for (int k = 0; k < ZP_N_BASELINES; k++)
         fprintf(out, " %7.2f", n_feasible[k] > 0 ? exp(log_sum[k] / n_feasible[k]) : NAN);
-    fprintf(out, "\nfits in %4d cases    ", n);
+    fprintf(out, "\nfits in %4d cases   ", n);
     for (int k = 0; k < ZP_N_BASELINES; k++)
         fprintf(out, " %7d", n_feasible[k]);
     fprintf(out, "\n");
     if (n_best > 0)
         fprintf(out, "\nover the best of them in each case: %.2f\n", exp(best_log_sum / n_best));
     if (stopped)
-        fprintf(out, "* stopped by the time limit\n");
+        fprintf(out, "*: stopped by the time limit\n");
 }
 
 static bool file_exists(const char *path)

@@ -9,7 +9,7 @@
 
 typedef struct zp_bench_case {
     const char *name;
-    int n_gpus, n_types;
+    int n_gpus;
     zp_comparison comparison; /* when quality.failure is NULL */
     zp_quality quality;
 } zp_bench_case;
@@ -29,7 +29,8 @@ ZS_MUST_CHECK bool zp_bench_run(zp_bench_case *out, zs_arena *arena, const char 
 ZS_MUST_CHECK bool zp_bench_measure(double *step_ms, zs_arena *arena, const zp_inputs *inputs,
                                     const zs_json *plan, zs_error *err);
 
-/* Two tables of at most 80 columns: bounds and effort; speed-up over each baseline, with geometric
+/* Two tables of at most 80 columns: step time, bound, gap against all plans and against those that
+ * were searched, effort; speed-up over each baseline, with geometric
  * means. */
 void zp_bench_print(FILE *out, const zp_bench_case *cases, int n);
 

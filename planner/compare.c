@@ -14,7 +14,7 @@ bool zp_compare(zp_comparison *out, zs_arena *arena, const zp_problem *problem,
 {
     zp_comparison c;
     zp_cost cost;
-    if (!zp_baselines_build(c.baselines, arena, problem, err))
+    if (!zp_baselines_build(c.baselines, NULL, arena, problem, NULL, err))
         return false;
     const zp_baseline *best = zp_baselines_best(c.baselines);
     zp_search_options seeded = *options;

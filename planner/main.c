@@ -211,7 +211,7 @@ static bool solve(zs_arena *arena, const zs_options *o, zs_error *err)
         return false;
 
     const zp_search_options search = search_options(o);
-    if (!zp_search(&solution, arena, &built.problem, &search, err))
+    if (!zp_baselines_search(&solution, arena, &built.problem, &search, err))
         return name_reserves(&inputs.job, err);
     const char *output = zs_options_string(o, "output");
     if (!zp_place(&plan, arena, &inputs, &built, &solution, err) ||

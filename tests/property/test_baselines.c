@@ -90,7 +90,7 @@ static void check_problem(uint64_t seed)
     random_problem r;
     const zp_search_options options = {0};
     zp_comparison c;
-    zp_solution alone;
+    zp_solution alone, seeded;
     random_problem_fill(&r, seed, RANDOM_MEDIUM);
     if (!CHECK(zs_arena_open(&arena, &err), "%s", err.message))
         return;
@@ -100,12 +100,17 @@ static void check_problem(uint64_t seed)
         if (CHECK(zp_search(&alone, arena, &r.problem, &options, &err), "seed %" PRIu64 ": %s",
                   seed, err.message))
             CHECK_NEAR(alone.step_ms, c.ours.step_ms, 1e-6);
+        if (CHECK(zp_baselines_search(&seeded, arena, &r.problem, &options, &err),
+                  "seed %" PRIu64 ": %s", seed, err.message))
+            CHECK(seeded.step_ms == c.ours.step_ms && !seeded.time_limit,
+                  "seed %" PRIu64 ": %.9g ms from solve, %.9g from compare", seed, seeded.step_ms,
+                  c.ours.step_ms);
     } else {
         zp_baseline baselines[ZP_N_BASELINES];
         n_impossible++;
         CHECK(err.code == ZS_ERR_INFEASIBLE, "seed %" PRIu64 ": %s", seed, err.message);
-        if (CHECK(zp_baselines_build(baselines, arena, &r.problem, &err), "seed %" PRIu64 ": %s",
-                  seed, err.message))
+        if (CHECK(zp_baselines_build(baselines, NULL, arena, &r.problem, NULL, &err),
+                  "seed %" PRIu64 ": %s", seed, err.message))
             CHECK(!zp_baselines_best(baselines), "seed %" PRIu64, seed);
     }
     zs_arena_close(&arena);

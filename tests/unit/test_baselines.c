@@ -43,7 +43,7 @@ static void test_by_hand(void)
     zp_baseline b[ZP_N_BASELINES];
     if (!CHECK(zs_arena_open(&arena, &err), "%s", err.message))
         return;
-    if (!CHECK(zp_baselines_build(b, arena, &p, &err), "%s", err.message))
+    if (!CHECK(zp_baselines_build(b, NULL, arena, &p, NULL, &err), "%s", err.message))
         goto end;
     /* Two equal stages: 6 + 12 + 3 x 12 = 54; the fast GPU alone: 4 x 12. */
     CHECK_NEAR(b[ZP_BASELINE_EVEN].solution.step_ms, 48, 1e-12);
@@ -61,7 +61,7 @@ static void test_by_hand(void)
     /* The state of 4 blocks, 4 GiB, does not fit one GPU, nor 2 of them beside it. */
     p.classes[0].memory_gib = 1.5;
     p.classes[1].memory_gib = 1;
-    if (!CHECK(zp_baselines_build(b, arena, &p, &err), "%s", err.message))
+    if (!CHECK(zp_baselines_build(b, NULL, arena, &p, NULL, &err), "%s", err.message))
         goto end;
     CHECK(!zp_baselines_best(b), "something fits");
     CHECK_STRING(b[ZP_BASELINE_EVEN].why_not,
@@ -81,7 +81,7 @@ static void check_instance(const char *path, zp_baseline_kind kind, double expec
     if (!CHECK(zs_arena_open(&arena, &err), "%s", err.message))
         return;
     if (CHECK(instance_load(&in, arena, path, &err) &&
-                  zp_baselines_build(b, arena, &in.problem, &err),
+                  zp_baselines_build(b, NULL, arena, &in.problem, NULL, &err),
               "%s", err.message))
         CHECK(b[kind].feasible && fabs(b[kind].solution.step_ms - expected_ms) <= 0.5,
               "%s: %s takes %g ms, expected %g", path, b[kind].name, b[kind].solution.step_ms,
