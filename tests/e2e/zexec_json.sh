@@ -47,7 +47,7 @@ train() {
     "$zexec" run good.json --data text.bin --eval text.bin --steps 2 -q --threads 1 --lr 0.5e-3 \
         --out "$1" --save "$1.safetensors" >"$1.out" 2>err || fail "$1: $(head -c 300 err)"
     sed 's/"[a-z_]*_\(ms\|per_s\)": [0-9.e+-]*//g' "$1/metrics.jsonl" >"$1.metrics"
-    grep -v -E ' ms|done:' "$1.out" >"$1.text"
+    sed 's/| [0-9.,]* tokens.s |.*//; s/ in [0-9.,]* s, / /; s/| [0-9.,]* ms$//' "$1.out" >"$1.text"
 }
 if command -v localedef >/dev/null &&
     localedef -i de_DE -f UTF-8 ./de_DE.UTF-8 2>locale.log; then
