@@ -199,10 +199,9 @@ static double tau_ms(const tuning *t, zp_kind kind, int n_blocks, int k, int b)
         ms += c->embed_ms[b];
     if (kind == ZP_LAST || kind == ZP_SINGLE)
         ms += c->head_ms[b];
-    double send_ms = (1 - p->overlap_send) * p->boundary_gib * b * MS_PER_S * c->gpus_per_node /
-                         c->nic_gib_per_s +
-                     c->send_latency_ms;
-    return ms + n_sends[kind] * send_ms;
+    double link_ms =
+        n_sends[kind] * p->boundary_gib * b * MS_PER_S * c->gpus_per_node / c->nic_gib_per_s;
+    return fmax(ms + (1 - p->overlap_send) * link_ms, link_ms) + n_sends[kind] * c->send_latency_ms;
 }
 
 static double comp_ms(const tuning *t, int stage, int n_blocks)

@@ -116,8 +116,8 @@ static link_speed group_link(const zp_problem *p, const zp_stage *stage)
     return slowest;
 }
 
-/* tau_i(b) by pass: the forward pass sends activations on, the backward pass sends gradients back
- * and repeats the forward pass of the blocks under recompute. */
+/* What member i computes in a micro-batch, by pass: the backward pass repeats the forward pass of
+ * the blocks under recompute. */
 static pass_time member_time(const zp_problem *p, const zp_stage *stage, zp_kind kind,
                              const zp_member *member)
 {
@@ -127,18 +127,24 @@ static pass_time member_time(const zp_problem *p, const zp_stage *stage, zp_kind
     const zp_class *c = &p->classes[member->class];
     double extra_ms = (kind == ZP_FIRST || kind == ZP_SINGLE ? c->embed_ms[b] : 0) +
                       (kind == ZP_LAST || kind == ZP_SINGLE ? c->head_ms[b] : 0);
-    double send_ms = (1 - p->overlap_send) * p->boundary_gib * b * MS_PER_S * c->gpus_per_node /
-                         c->nic_gib_per_s +
-                     c->send_latency_ms;
     pass_time t = {stage->n_blocks * c->forward_ms[b] + FORWARD_SHARE * extra_ms,
                    stage->n_blocks * c->backward_ms[b] + (1 - FORWARD_SHARE) * extra_ms};
     if (stage->recompute)
         t.backward_ms += stage->n_blocks * c->forward_ms[b];
-    if (kind == ZP_FIRST || kind == ZP_MIDDLE)
-        t.forward_ms += send_ms;
-    if (kind == ZP_LAST || kind == ZP_MIDDLE)
-        t.backward_ms += send_ms;
     return t;
+}
+
+/* compute_ms with n_sends across a boundary: overlap_send of them is hidden behind compute, and
+ * the link is a floor. */
+static double with_sends(const zp_problem *p, const zp_member *member, double compute_ms,
+                         int n_sends)
+{
+    const zp_class *c = &p->classes[member->class];
+    double link_ms = n_sends * p->boundary_gib * member->samples * MS_PER_S * c->gpus_per_node /
+                     c->nic_gib_per_s;
+    return member->samples == 0 ? 0
+                                : fmax(compute_ms + (1 - p->overlap_send) * link_ms, link_ms) +
+                                      n_sends * c->send_latency_ms;
 }
 
 /* Time of one pass in which traffic_ms is moved: what overlap_zero of the compute cannot hide. */
@@ -193,14 +199,18 @@ static pass_time evaluate_time(zp_stage_cost *cost, const zp_problem *p, const z
     const zp_zero *z = &p->zero[stage->zero];
     link_speed link = group_link(p, stage);
     int n_gpus = stage->n_members;
+    int acts = kind == ZP_FIRST || kind == ZP_MIDDLE; /* the forward pass sends activations on */
+    int grads = kind == ZP_LAST || kind == ZP_MIDDLE; /* the backward pass sends gradients back */
     pass_time compute = {0, 0};
     cost->compute_ms = 0;
     for (int i = 0; i < n_gpus; i++) {
-        pass_time t = member_time(p, stage, kind, &stage->members[i]);
-        cost->member_ms[i] = t.forward_ms + t.backward_ms;
+        const zp_member *member = &stage->members[i];
+        pass_time t = member_time(p, stage, kind, member);
+        cost->member_ms[i] = with_sends(p, member, t.forward_ms + t.backward_ms, acts + grads);
         cost->compute_ms = fmax(cost->compute_ms, cost->member_ms[i]);
-        compute.forward_ms = fmax(compute.forward_ms, t.forward_ms);
-        compute.backward_ms = fmax(compute.backward_ms, t.backward_ms);
+        compute.forward_ms = fmax(compute.forward_ms, with_sends(p, member, t.forward_ms, acts));
+        compute.backward_ms =
+            fmax(compute.backward_ms, with_sends(p, member, t.backward_ms, grads));
     }
     double zero_ms = traffic_ms(
         link, n_gpus, zp_problem_volume_gib(p, stage->zero, kind, stage->n_blocks), z->collectives);

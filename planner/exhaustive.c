@@ -62,9 +62,9 @@ static double member_ms(const zp_problem *p, const zp_class *c, zp_kind kind, in
         ms += c->embed_ms[b];
     if (kind == ZP_LAST || kind == ZP_SINGLE)
         ms += c->head_ms[b];
-    return ms + n_sends * ((1 - p->overlap_send) * p->boundary_gib * b * 1000 /
-                               (c->nic_gib_per_s / c->gpus_per_node) +
-                           c->send_latency_ms);
+    double link_ms = n_sends * p->boundary_gib * b * 1000 / (c->nic_gib_per_s / c->gpus_per_node);
+    double exposed_ms = (1 - p->overlap_send) * link_ms;
+    return (ms + exposed_ms > link_ms ? ms + exposed_ms : link_ms) + n_sends * c->send_latency_ms;
 }
 
 /* Least comp over all ways to give the samples left to the members from i on; free_gib and used_gib

@@ -20,10 +20,9 @@ static double tau_ms(const zp_problem *p, const zp_class *c, zp_kind kind, int n
         ms += c->embed_ms[b];
     if (kind == ZP_LAST || kind == ZP_SINGLE)
         ms += c->head_ms[b];
-    double send_ms = (1 - p->overlap_send) * p->boundary_gib * b * MS_PER_S /
-                         (c->nic_gib_per_s / c->gpus_per_node) +
-                     c->send_latency_ms;
-    return ms + n_sends[kind] * send_ms;
+    double link_ms =
+        n_sends[kind] * p->boundary_gib * b * MS_PER_S / (c->nic_gib_per_s / c->gpus_per_node);
+    return fmax(ms + (1 - p->overlap_send) * link_ms, link_ms) + n_sends[kind] * c->send_latency_ms;
 }
 
 static int compare_doubles(const void *a, const void *b)
