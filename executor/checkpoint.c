@@ -213,24 +213,53 @@ static bool choose(zx_manifest *m, const char **folder, zx_run *run, const char 
     return false;
 }
 
-static bool read_own(zx_run *run, const zx_manifest *m, const char *folder, zs_error *err)
+/* Where the values of an array come from: a checkpoint, or weights alone. */
+typedef struct source {
+    const zx_manifest *manifest;
+    const char *folder;
+    const zx_weights *weights; /* NULL: the checkpoint */
+} source;
+
+static bool read_source(zx_real *values, const source *from, zx_array array, zs_shard elements,
+                        zs_error *err)
+{
+    return from->weights
+               ? zx_weights_read(values, from->weights, elements, err)
+               : zx_checkpoint_read(values, from->manifest, from->folder, array, elements, err);
+}
+
+static bool read_own(zx_run *run, const source *from, int n_arrays, zs_error *err)
 {
     const own_part own = own_part_of(run);
     zx_backend *b = run->backend;
     zx_real *buffer = malloc((size_t)CHUNK * sizeof *buffer);
-    bool ok = buffer || ZS_FAIL(err, ZS_ERR_RUNTIME, "out of memory for a checkpoint");
-    for (int array = 0; ok && array < ZX_N_ARRAYS; array++)
+    bool ok = buffer || ZS_FAIL(err, ZS_ERR_RUNTIME, "out of memory for weights");
+    for (int array = 0; ok && array < n_arrays; array++)
         for (int64_t done = 0; ok && done < own.elements.count; done += CHUNK) {
             const int64_t left = own.elements.count - done;
             const zs_shard part = {.first = own.elements.first + done,
                                    .count = left < CHUNK ? left : CHUNK};
-            ok = zx_checkpoint_read(buffer, m, folder, (zx_array)array, part, err) &&
+            ok = read_source(buffer, from, (zx_array)array, part, err) &&
                  b->ops->to_device(b, own.arrays[array] + done, buffer,
                                    part.count * (int64_t)sizeof *buffer, err) &&
                  b->ops->sync(b, err);
         }
     free(buffer);
     return ok;
+}
+
+/* Every rank reads what it owns and gets the rest from the owners. */
+static bool fill(zx_run *run, const source *from, int n_arrays, zs_error *err)
+{
+    return zx_launch_all_ok(run->comm, read_own(run, from, n_arrays, err), err) &&
+           zx_zero_gather(&run->zero, ZX_SEGMENT_OWN, err) &&
+           zx_zero_gather(&run->zero, ZX_SEGMENT_TIED, err);
+}
+
+bool zx_checkpoint_init(zx_run *run, const zx_weights *weights, zs_error *err)
+{
+    const source from = {.weights = weights};
+    return fill(run, &from, 1, err);
 }
 
 bool zx_checkpoint_resume(zx_run *run, const char **folder, const zx_data *data, const char *dir,
@@ -241,10 +270,8 @@ bool zx_checkpoint_resume(zx_run *run, const char **folder, const zx_data *data,
         return false;
     bool ok = zx_manifest_check_model(&m, run->model, err) &&
               zx_manifest_check_data(&m, &run->options, data, err);
-    if (!zx_launch_all_ok(run->comm, ok, err) ||
-        !zx_launch_all_ok(run->comm, read_own(run, &m, *folder, err), err) ||
-        !zx_zero_gather(&run->zero, ZX_SEGMENT_OWN, err) ||
-        !zx_zero_gather(&run->zero, ZX_SEGMENT_TIED, err))
+    const source from = {.manifest = &m, .folder = *folder};
+    if (!zx_launch_all_ok(run->comm, ok, err) || !fill(run, &from, ZX_N_ARRAYS, err))
         return false;
     run->n_steps = m.step;
     run->position = m.position;

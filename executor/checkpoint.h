@@ -11,6 +11,7 @@
 #define EXECUTOR_CHECKPOINT_H
 
 #include "executor/checkpoint_folder.h"
+#include "executor/weights.h"
 
 /* Behind the step that the run is at. keep_last: remove older ones but so many; 0: none. */
 ZS_MUST_CHECK bool zx_checkpoint_save(zx_run *run, const zx_data *data, const char *dir,
@@ -21,5 +22,8 @@ ZS_MUST_CHECK bool zx_checkpoint_save(zx_run *run, const zx_data *data, const ch
  * in the run's arena. */
 ZS_MUST_CHECK bool zx_checkpoint_resume(zx_run *run, const char **folder, const zx_data *data,
                                         const char *dir, zs_error *err);
+
+/* Gives the run these weights in place of random ones; nothing else changes. */
+ZS_MUST_CHECK bool zx_checkpoint_init(zx_run *run, const zx_weights *weights, zs_error *err);
 
 #endif

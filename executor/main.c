@@ -1,6 +1,7 @@
 /* The program zexec: trains a plan. Results go to stdout, the log to stderr; exit status 0 done, 1
  * failed while running, 2 bad input or usage, 4 told to stop by a signal and stopped in order. */
 #include "executor/convert.h"
+#include "executor/convert_weights.h"
 #include "executor/launch.h"
 #include "executor/stop.h"
 #include "executor/train.h"
@@ -50,6 +51,8 @@ static const zs_option run_options[] = {
      "Write a checkpoint into the folder of --out behind every N-th step and the last one."},
     {"keep-last", 0, ZS_OPTION_INT, "N", NULL, 1, 1e15, NULL,
      "Remove older checkpoints, so that N stay; all stay unless given."},
+    {"init", 0, ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL,
+     "Start with these weights instead of random ones: .safetensors with Hugging Face's names."},
     {"resume", 0, ZS_OPTION_STRING, "DIR", NULL, 0, 0, NULL,
      "Go on from the newest complete checkpoint in DIR, or from DIR itself when it is one. It may be "
      "of another plan for the same model. --steps counts from the start of the first run."},
@@ -61,9 +64,12 @@ static const zs_option run_options[] = {
 };
 
 static const zs_option convert_options[] = {
-    {"output", 'o', ZS_OPTION_STRING, "FILE", NULL, 0, 0, NULL, "The token file, OUT.bin."},
+    {"output", 'o', ZS_OPTION_STRING, "OUT", NULL, 0, 0, NULL,
+     "What to write: a token file, OUT.safetensors, or the folder for a checkpoint."},
     {"split", 0, ZS_OPTION_DOUBLE, "SHARE", NULL, 0, 0.999999, NULL,
      "Hold back the last share of the text: writes OUT.train.bin and OUT.val.bin instead."},
+    {"model", 'm', ZS_OPTION_STRING, "MODEL", NULL, 0, 0, NULL,
+     "Of the weights: a preset or a config.json; the one beside the file unless given."},
 };
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -79,9 +85,15 @@ static const zs_command commands[] = {
      "  zexec run plan.json --data text.train.bin --eval text.val.bin --steps 200 --out run1\n"
      "  mpirun -n 4 zexec run plan.json --data text.train.bin --steps 200\n",
      run_options, COUNT(run_options)},
-    {"convert", "KIND IN", 2, 2, "make token files",
+    {"convert", "KIND IN", 2, 2, "make token files, checkpoints and safetensors",
      "KIND text: the bytes of the file are the ids, vocabulary 256, in llm.c's layout.\n\n"
-     "  zexec convert text book.txt -o book.bin --split 0.1\n",
+     "KIND checkpoint: the weights of a checkpoint, or of the newest in a folder, as one "
+     "safetensors file with Hugging Face's names.\n\n"
+     "KIND safetensors: such a file as a checkpoint behind step 0, which run --resume takes up under "
+     "any plan for the model.\n\n"
+     "  zexec convert text book.txt -o book.bin --split 0.1\n"
+     "  zexec convert checkpoint run1 -o model.safetensors\n"
+     "  zexec convert safetensors gpt2/model.safetensors -o run2\n",
      convert_options, COUNT(convert_options)},
 };
 /* clang-format on */
@@ -104,6 +116,7 @@ static zx_train_options train_options(const zs_options *o)
                           .eval_path = zs_options_string(o, "eval"),
                           .out = zs_options_string(o, "out"),
                           .save = zs_options_string(o, "save"),
+                          .init = zs_options_string(o, "init"),
                           .resume = zs_options_string(o, "resume"),
                           .backend = zs_options_string(o, "backend"),
                           .dtype = !dtype                      ? ZX_DATA_AUTO
@@ -173,26 +186,39 @@ static int command_run(const zs_options *o, char **argv, zs_arena *arena, zs_err
     return ok ? stopped ? ZX_STOP_STATUS : 0 : (int)err->code;
 }
 
-static int command_convert(const zs_options *o, zs_error *err)
+static bool convert_text(const zs_options *o, const char *in, const char *out, zs_error *err)
 {
     zx_convert_result result;
-    const char *kind = zs_options_argument(o, 0), *output = zs_options_string(o, "output");
-    if (strcmp(kind, "text") != 0) {
-        ZS_FAIL(err, ZS_ERR_INPUT, "convert %s: unknown kind, expected text", kind);
-        return ZS_ERR_INPUT;
-    }
-    if (!output) {
-        ZS_FAIL(err, ZS_ERR_INPUT, "-o FILE is missing: the token file to write");
-        return ZS_ERR_INPUT;
-    }
-    if (!zx_convert_text(&result, zs_options_argument(o, 1), output, zs_options_double(o, "split"),
-                         err))
-        return (int)err->code;
+    if (!zx_convert_text(&result, in, out, zs_options_double(o, "split"), err))
+        return false;
     printf("%s: %" PRId64 " tokens, vocabulary %d\n", result.path,
            result.n_tokens - result.n_held_back, ZX_CONVERT_BYTE_VOCAB);
     if (result.n_held_back > 0)
         printf("%s: %" PRId64 " tokens\n", result.held_back_path, result.n_held_back);
-    return 0;
+    return true;
+}
+
+static int command_convert(const zs_options *o, zs_error *err)
+{
+    const char *kind = zs_options_argument(o, 0), *in = zs_options_argument(o, 1);
+    const char *out = zs_options_string(o, "output");
+    zx_convert_weights_result result;
+    bool ok;
+    if (!out)
+        return ZS_FAIL(err, ZS_ERR_INPUT, "-o OUT is missing: what to write"), ZS_ERR_INPUT;
+    if (strcmp(kind, "text") == 0) {
+        ok = convert_text(o, in, out, err);
+    } else if (strcmp(kind, "checkpoint") == 0 || strcmp(kind, "safetensors") == 0) {
+        ok = kind[0] == 'c'
+                 ? zx_convert_checkpoint(&result, in, out, err)
+                 : zx_convert_safetensors(&result, in, zs_options_string(o, "model"), out, err);
+        if (ok)
+            printf("%s: %" PRId64 " parameters of %s\n", result.path, result.n_params, result.from);
+    } else {
+        ok = ZS_FAIL(err, ZS_ERR_INPUT,
+                     "convert %s: unknown kind, expected text, checkpoint or safetensors", kind);
+    }
+    return ok ? 0 : (int)err->code;
 }
 
 static int run_command(const zs_command *command, int argc, char **argv, zs_arena *arena,

@@ -56,6 +56,11 @@ static bool parse_learning_rate(zx_manifest *m, const zs_json *root, zs_error *e
     return true;
 }
 
+static int64_t epoch_of(const zx_manifest *m)
+{
+    return m->n_sequences > 0 ? m->position / m->n_sequences : 0;
+}
+
 static bool parse_data(zx_manifest *m, const zs_json *root, zs_error *err)
 {
     static const char *const keys[] = {"order",   "n_tokens", "n_sequences",
@@ -67,17 +72,20 @@ static bool parse_data(zx_manifest *m, const zs_json *root, zs_error *err)
         !zs_json_get(&o, root, "data", err) || !zs_json_is_object(o, err) ||
         !zs_json_only_keys(o, keys, 6, err) ||
         !zs_json_get_choice(&order, o, "order", order_names, 2, err) ||
-        !zs_json_get_int(&m->n_tokens, o, "n_tokens", 1, MAX_INT, err) ||
-        !zs_json_get_int(&m->n_sequences, o, "n_sequences", 1, MAX_INT, err) ||
-        !zs_json_get_int(&seq_len, o, "seq_len", 1, INT32_MAX, err) ||
+        !zs_json_get_int(&m->n_tokens, o, "n_tokens", 0, MAX_INT, err) ||
+        !zs_json_get_int(&m->n_sequences, o, "n_sequences", 0, MAX_INT, err) ||
+        !zs_json_get_int(&seq_len, o, "seq_len", 0, INT32_MAX, err) ||
         !zs_json_get_int(&m->position, o, "position", 0, MAX_INT, err) ||
         !zs_json_get_int(&epoch, o, "epoch", 0, MAX_INT, err))
         return false;
-    if (epoch != m->position / m->n_sequences)
+    if (m->n_sequences == 0 && m->position != 0)
+        return zs_json_fail(zs_json_find(o, "position"), err,
+                            "%" PRId64 " samples taken of no sequences", m->position);
+    if (epoch != epoch_of(m))
         return zs_json_fail(zs_json_find(o, "epoch"), err,
                             "%" PRId64 ", but position %" PRId64 " of %" PRId64
                             " sequences is in epoch %" PRId64,
-                            epoch, m->position, m->n_sequences, m->position / m->n_sequences);
+                            epoch, m->position, m->n_sequences, epoch_of(m));
     m->options.seed = (uint64_t)seed;
     m->options.order = (zx_data_order)order;
     m->seq_len = (int)seq_len;
@@ -249,7 +257,7 @@ static void write_data(zs_json_writer *w, const zx_manifest *m)
     zs_json_put_int(w, "n_sequences", m->n_sequences);
     zs_json_put_int(w, "seq_len", m->seq_len);
     zs_json_put_int(w, "position", m->position);
-    zs_json_put_int(w, "epoch", m->position / m->n_sequences);
+    zs_json_put_int(w, "epoch", epoch_of(m));
     zs_json_end_object(w);
 }
 
@@ -412,6 +420,8 @@ bool zx_manifest_check_data(const zx_manifest *m, const zx_run_options *options,
                             const zx_data *data, zs_error *err)
 {
     const zx_run_options *o = &m->options;
+    if (m->n_sequences == 0)
+        return true;
     if (o->seed != options->seed)
         return ZS_FAIL(err, ZS_ERR_INPUT, "%s: $.seed is %" PRIu64 ", this run has --seed %" PRIu64,
                        m->place, o->seed, options->seed);
@@ -449,6 +459,8 @@ void zx_manifest_changes(char *text, size_t size, const zx_manifest *m, const zx
     const zx_run_options *then = &m->options;
     changes c = {.text = text, .size = size};
     text[0] = 0;
+    if (m->n_sequences == 0)
+        return;
     add_change(&c, "--lr", then->lr.max, now->lr.max);
     add_change(&c, "--min-lr", then->lr.min, now->lr.min);
     add_change(&c, "--warmup", (double)then->lr.n_warmup, (double)now->lr.n_warmup);

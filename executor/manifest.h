@@ -31,10 +31,10 @@ typedef struct zx_manifest {
     const char *place; /* file name for messages */
     zm_model model;
     int64_t n_params;
-    int64_t step;           /* training steps done */
-    int64_t n_updates;      /* of the optimizer */
-    zx_run_options options; /* n_threads is not kept */
-    int64_t n_tokens, n_sequences;
+    int64_t step;                  /* training steps done */
+    int64_t n_updates;             /* of the optimizer */
+    zx_run_options options;        /* n_threads is not kept */
+    int64_t n_tokens, n_sequences; /* 0: of weights alone, which any run may take up */
     int seq_len;
     int64_t position; /* samples taken of the endless stream (executor/data.h) */
     int n_files;

@@ -45,6 +45,10 @@ static bool check_options(const zx_train_options *o, zs_error *err)
     if (o->eval_every > 0 && !o->eval_path)
         return ZS_FAIL(err, ZS_ERR_INPUT, "--eval-every %" PRId64 " needs --eval FILE",
                        o->eval_every);
+    if (o->init && o->resume)
+        return ZS_FAIL(err, ZS_ERR_INPUT,
+                       "--init %s: --resume %s brings its own weights; give one of them", o->init,
+                       o->resume);
     if (o->save_every > 0 && !o->out)
         return ZS_FAIL(err, ZS_ERR_INPUT,
                        "--save-every %" PRId64 " needs --out DIR, the folder "
@@ -157,8 +161,9 @@ bool zx_train_load(zx_train_inputs *out, zs_arena *arena, const zx_train_options
     const int seq_len = in.plan.job.seq_len;
     if (!zx_data_open(&in.data, o->data_path, o->dtype, seq_len, in.model.n_vocab, err))
         return false;
-    if (o->eval_path &&
-        !zx_data_open(&in.eval, o->eval_path, o->dtype, seq_len, in.model.n_vocab, err)) {
+    if ((o->eval_path &&
+         !zx_data_open(&in.eval, o->eval_path, o->dtype, seq_len, in.model.n_vocab, err)) ||
+        (o->init && !zx_weights_open(&in.init, arena, o->init, &in.model, err))) {
         zx_train_close(&in);
         return false;
     }
@@ -170,6 +175,7 @@ void zx_train_close(zx_train_inputs *inputs)
 {
     zx_data_close(&inputs->data);
     zx_data_close(&inputs->eval);
+    zx_weights_close(&inputs->init);
 }
 
 /* This rank's part of a run that is open. */
@@ -214,8 +220,11 @@ static bool compare_ranks(const zx_train_inputs *in, zx_comm *comm, zs_error *er
     SETTING("AdamW", "beta1 %.17g, beta2 %.17g, eps %.17g, weight decay %.17g, clip %.17g",
             r->beta1, r->beta2, r->eps, r->weight_decay, r->clip);
     SETTING("save", "%s", o->save ? "wanted" : "not wanted");
-    SETTING("checkpoints", "every %" PRId64 " steps, %s, resume %s", o->save_every,
-            o->out ? "--out given" : "no --out", o->resume ? "wanted" : "not wanted");
+    SETTING("checkpoints", "every %" PRId64 " steps, %s, %s", o->save_every,
+            o->out ? "--out" : "no --out",
+            o->init     ? "--init"
+            : o->resume ? "--resume"
+                        : "from random weights");
 #undef SETTING
     return zx_launch_compare(comm, s, n, err);
 }
@@ -409,10 +418,13 @@ static bool open_training(training *t, zs_arena *arena, zs_error *err)
     return t->ids && t->memory_bytes;
 }
 
-/* Collective: takes up a checkpoint where one is wanted, and starts or continues the metrics. */
-static bool resume(training *t, zs_error *err)
+/* Collective: takes up weights or a checkpoint where they are given, and starts or continues the
+ * metrics. */
+static bool begin(training *t, zs_error *err)
 {
     const zx_train_options *o = t->options;
+    if (o->init && !zx_checkpoint_init(&t->run, &t->in->init, err))
+        return false;
     if (o->resume) {
         const char *folder;
         if (!zx_checkpoint_resume(&t->run, &folder, &t->in->data, o->resume, err))
@@ -458,7 +470,7 @@ bool zx_train(bool *stopped, const zx_train_inputs *in, zx_comm *comm, zs_error 
     if (!zx_run_open(&t.run, comm, backend, &in->plan, &in->model, &options, err))
         goto err_close_backend;
     log_rank(&t, options.n_threads);
-    ok = resume(&t, err) && run_steps(&t, err);
+    ok = begin(&t, err) && run_steps(&t, err);
     *stopped = t.stopped;
     zx_run_close(&t.run);
 err_close_backend:

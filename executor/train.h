@@ -3,6 +3,7 @@
 #define EXECUTOR_TRAIN_H
 
 #include "executor/run.h"
+#include "executor/weights.h"
 
 typedef struct zx_train_options {
     const char *plan_path;
@@ -10,6 +11,7 @@ typedef struct zx_train_options {
     const char *eval_path; /* NULL: no evaluation */
     const char *out;       /* folder of metrics.jsonl; NULL: none */
     const char *save;      /* weights behind the last step, .safetensors; NULL: none */
+    const char *init;      /* weights to start from, .safetensors; NULL: random ones */
     const char *resume;    /* folder of checkpoints, or one of them; NULL: start anew */
     const char *backend;
     zx_data_dtype dtype;
@@ -29,7 +31,8 @@ typedef struct zx_train_inputs {
     zm_model model;
     uint64_t plan_digest;
     zx_data data;
-    zx_data eval; /* map NULL: no evaluation */
+    zx_weights init; /* file.fd 0: none */
+    zx_data eval;    /* map NULL: no evaluation */
     const zx_backend_ops *backend;
 } zx_train_inputs;
 
