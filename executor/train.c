@@ -208,7 +208,7 @@ static bool compare_ranks(const zx_train_inputs *in, zx_comm *comm, zs_error *er
     SETTING("model", "%s (%" PRId64 " parameters, C %d, V %d)", in->model.name,
             zm_model_n_params(&in->model), in->model.n_channels, in->model.n_vocab);
     SETTING("micro-batches", "%d, the first of %d samples", in->plan.n_micro_batches,
-            in->plan.micro_batches[0]);
+            zs_plan_micro_batch(&in->plan));
     SETTING("plan", "with digest %016" PRIx64, in->plan_digest);
     SETTING("data", "of %" PRId64 " tokens, %d bytes each", in->data.n_tokens, in->data.id_bytes);
     SETTING("eval data", "of %" PRId64 " tokens", in->eval.n_tokens);

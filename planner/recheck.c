@@ -144,7 +144,7 @@ bool zp_recheck_plan(zp_recheck *out, zs_arena *arena, const zs_plan *plan, zs_e
         if (!build_stage(&r.stages[s], arena, &r.built, &plan->stages[s], err))
             return false;
     }
-    const zp_batching batching = {.micro_batch = plan->micro_batches[0],
+    const zp_batching batching = {.micro_batch = zs_plan_micro_batch(plan),
                                   .n_micro_batches = plan->n_micro_batches};
     if (!compute_memory(&r, plan, err) ||
         /* Bytes were compared exactly above; GiB need room for the rounding of sums. */

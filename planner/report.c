@@ -77,15 +77,16 @@ static int bottleneck_of(const zs_plan *plan, const zp_recheck *recheck)
 
 static void print_micro_batches(FILE *out, const zs_plan *plan)
 {
-    const int largest = plan->micro_batches[0];
-    int n_largest = 0;
-    while (n_largest < plan->n_micro_batches && plan->micro_batches[n_largest] == largest)
-        n_largest++;
+    const int largest = zs_plan_micro_batch(plan);
+    int n_largest = 0, least = largest;
+    for (int j = 0; j < plan->n_micro_batches; j++) {
+        n_largest += plan->micro_batches[j] == largest;
+        least = plan->micro_batches[j] < least ? plan->micro_batches[j] : least;
+    }
     fprintf(out, "%d micro-batch%s: %d of %d", plan->n_micro_batches,
             plan->n_micro_batches == 1 ? "" : "es", n_largest, largest);
-    const int last = plan->micro_batches[plan->n_micro_batches - 1];
     if (n_largest < plan->n_micro_batches)
-        fprintf(out, ", then down to %d", last);
+        fprintf(out, ", others down to %d", least);
     fprintf(out, " samples\n");
 }
 
@@ -294,7 +295,7 @@ static bool print_traffic(FILE *out, const zs_plan *plan, const zp_recheck *rech
         if (s + 1 == plan->n_stages)
             break;
         const zp_link link = boundary_link(plan, s);
-        const int64_t bytes = plan->micro_batches[0] * recheck->built.memory.boundary_bytes;
+        const int64_t bytes = zs_plan_micro_batch(plan) * recheck->built.memory.boundary_bytes;
         char size[TEXT_SIZE], speed[TEXT_SIZE], ms[TEXT_SIZE];
         fprintf(out, "%2d -> %-2d a micro-batch %s each way over %s: %s\n", s, s + 1,
                 print_bytes(size, bytes),
@@ -405,7 +406,7 @@ void zp_report_print_summary(FILE *out, const zs_plan *plan)
     fprintf(out, "%d stage%s, %d of %d GPUs, %d micro-batch%s of %d, step %s, %s, %s\n",
             plan->n_stages, plan->n_stages == 1 ? "" : "s", zs_plan_n_ranks(plan),
             zs_cluster_n_devices(&plan->cluster), plan->n_micro_batches,
-            plan->n_micro_batches == 1 ? "" : "es", plan->micro_batches[0],
+            plan->n_micro_batches == 1 ? "" : "es", zs_plan_micro_batch(plan),
             print_ms(step, plan->step_ms), plan->certificate.status, gap);
 }
 

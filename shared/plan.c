@@ -148,6 +148,14 @@ static bool check_blocks(const zs_plan *plan, zs_error *err)
                    wrong ? plan->stages[wrong - 1].forward.end : 0);
 }
 
+int zs_plan_micro_batch(const zs_plan *plan)
+{
+    int largest = 0;
+    for (int j = 0; j < plan->n_micro_batches; j++)
+        largest = plan->micro_batches[j] > largest ? plan->micro_batches[j] : largest;
+    return largest;
+}
+
 static bool check_batches(const zs_plan *plan, zs_error *err)
 {
     if (plan->n_micro_batches < 1)
@@ -157,10 +165,6 @@ static bool check_batches(const zs_plan *plan, zs_error *err)
         if (plan->micro_batches[j] < 1)
             return ZS_FAIL(err, ZS_ERR_INPUT, "$.micro_batches[%d]: %d samples, expected 1 or more",
                            j, plan->micro_batches[j]);
-        if (plan->micro_batches[j] > plan->micro_batches[0])
-            return ZS_FAIL(err, ZS_ERR_INPUT,
-                           "$.micro_batches[%d]: %d samples, expected at most %d, the first one", j,
-                           plan->micro_batches[j], plan->micro_batches[0]);
         sum += plan->micro_batches[j];
     }
     if (sum != plan->job.global_batch)
@@ -180,11 +184,11 @@ static bool check_batches(const zs_plan *plan, zs_error *err)
                                stage->ranks[i].samples);
             samples += stage->ranks[i].samples;
         }
-        if (samples != plan->micro_batches[0])
+        if (samples != zs_plan_micro_batch(plan))
             return ZS_FAIL(err, ZS_ERR_INPUT,
                            "$.stages[%d].ranks: samples sum to %" PRId64
-                           ", expected %d, the first micro-batch",
-                           s, samples, plan->micro_batches[0]);
+                           ", expected %d, the largest micro-batch",
+                           s, samples, zs_plan_micro_batch(plan));
     }
     return true;
 }

@@ -99,8 +99,7 @@ typedef struct zs_plan {
 
     zs_schedule_kind schedule;
     int n_micro_batches;
-    int *micro_batches; /* samples of each; the first is the largest (the planned size); sum =
-                           global batch */
+    int *micro_batches; /* samples of each; the largest is the planned size; sum = global batch */
     int n_stages;
     zs_plan_stage *stages;
     int n_unused;
@@ -127,6 +126,9 @@ ZS_MUST_CHECK bool zs_plan_check(const zs_plan *plan, zs_error *err);
  * was written reads back to the same plan. */
 ZS_MUST_CHECK bool zs_plan_write(zs_json_writer *w, const zs_plan *plan, zs_error *err);
 ZS_MUST_CHECK bool zs_plan_save(const zs_plan *plan, const char *path, zs_error *err);
+
+/* Samples of the largest micro-batch: what the samples of each stage's ranks sum to. */
+int zs_plan_micro_batch(const zs_plan *plan);
 
 /* Ranks are numbered stage by stage: stage 0's first. */
 int zs_plan_n_ranks(const zs_plan *plan);

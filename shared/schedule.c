@@ -318,7 +318,7 @@ bool zs_schedule_build(zs_schedule *out, zs_arena *arena, const zs_plan *plan, b
 bool zs_schedule_build_eval(zs_schedule *out, zs_arena *arena, const zs_plan *plan, int n_samples,
                             zs_error *err)
 {
-    const int planned = plan->micro_batches[0];
+    const int planned = zs_plan_micro_batch(plan);
     int64_t global_batch = 0;
     for (int j = 0; j < plan->n_micro_batches; j++)
         global_batch += plan->micro_batches[j];

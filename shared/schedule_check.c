@@ -37,12 +37,12 @@ static bool check_micro_batches(const zs_checker *c)
     if (s->n_micro_batches < 1 || (s->training && s->n_micro_batches != plan->n_micro_batches))
         return ZS_FAIL(c->err, ZS_ERR_INPUT, "schedule has %d micro-batches, the plan %d",
                        s->n_micro_batches, plan->n_micro_batches);
+    const int planned = zs_plan_micro_batch(plan);
     for (int j = 0; j < s->n_micro_batches; j++) {
         const int size = s->micro_batches[j];
-        if (size < 1 || size > plan->micro_batches[0] ||
-            (s->training && size != plan->micro_batches[j]))
+        if (size < 1 || size > planned || (s->training && size != plan->micro_batches[j]))
             return ZS_FAIL(c->err, ZS_ERR_INPUT, "micro-batch %d has %d samples, the plan %d", j,
-                           size, plan->micro_batches[s->training ? j : 0]);
+                           size, s->training ? plan->micro_batches[j] : planned);
         sum += size;
     }
     if (sum > global_batch)

@@ -4,7 +4,7 @@ bool zs_cuts_build(zs_cuts *out, zs_arena *arena, const zs_plan *plan, const int
                    int n_micro_batches, zs_error *err)
 {
     zs_cuts cuts = {.plan = plan};
-    const int planned = plan->micro_batches[0];
+    const int planned = zs_plan_micro_batch(plan);
     /* few sizes occur, so each is cut once: number_of[size] is 1 + its number */
     int *number_of = ZS_NEW(arena, int, planned + 1, err);
     int *sizes = ZS_NEW(arena, int, n_micro_batches, err);

@@ -92,12 +92,14 @@ int main(int argc, char **argv)
     const char *four = flat_tokens("four.bin", 4), *eight = flat_tokens("eight.bin", 8);
     check_cut(four, "4", "4", 2, 1, true);
     check_cut(four, "3", "3+1", 2, 1, true);
+    check_cut(four, "3", "1+3", 2, 1, true);
     check_cut(four, "1+3", "4", 2, 2, true);
     check_cut(four, "2", "2+1+1", 2, 1, false);
     check_cut(four, "2+1", "3+1", 2, 2, true);
     check_cut(four, "2+1+1", "4", 1, 3, true);
     check_cut(eight, "3|3", "3+3+2", 2, 2, true);
     check_cut(eight, "3|1+2|3", "3+3+2", 3, 4, true);
+    check_cut(eight, "3|1+2|3", "2+3+3", 3, 4, true);
     check_cut(eight, "2+1|3+0", "3+3+2", 2, 4, false);
     test_eval();
     return check_done();

@@ -124,7 +124,7 @@ static void random_stages(check_rng *rng, zs_arena *arena, zs_plan *p)
         zs_plan_stage *stage = &p->stages[s];
         double weights[32];
         zs_shard shards[32];
-        random_samples(rng, stage, p->micro_batches[0]);
+        random_samples(rng, stage, zs_plan_micro_batch(p));
         check_rng_weights(rng, weights, stage->n_ranks);
         CHECK(zs_shards_divide(shards, weights, stage->n_ranks, stage->n_params, &err), "%s",
               err.message);
@@ -148,7 +148,7 @@ static zs_plan random_plan(check_rng *rng, zs_arena *arena)
     p.micro_batches = ZS_NEW(arena, int, p.n_micro_batches, &err);
     zs_job_set_defaults(&p.job);
     for (int j = 0; j < p.n_micro_batches; j++) {
-        p.micro_batches[j] = (int)check_rng_int(rng, 1, j ? p.micro_batches[0] : 9);
+        p.micro_batches[j] = (int)check_rng_int(rng, 1, 9);
         p.job.global_batch += p.micro_batches[j];
     }
     p.job.seq_len = (int)check_rng_int(rng, 1, 1 << 20);

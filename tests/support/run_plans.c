@@ -168,6 +168,14 @@ static const char *append(zs_arena *arena, const char *text, const char *before,
     return result;
 }
 
+static const char *join(zs_arena *arena, const char *left, const char *right)
+{
+    zs_error err;
+    const char *result = zs_arena_printf(arena, &err, "%s+%s", left, right);
+    must(result != NULL, &err);
+    return result;
+}
+
 check_run_plan check_rng_run_plan(check_rng *rng, zs_arena *arena, const check_model *model,
                                   int seq_len, int global_batch, int max_ranks)
 {
@@ -180,10 +188,14 @@ check_run_plan check_rng_run_plan(check_rng *rng, zs_arena *arena, const check_m
                         .shards = "",
                         .recompute = ""};
     const int planned = (int)check_rng_int(rng, 1, global_batch);
+    /* The largest stands first or last. */
     for (int left = global_batch, first = 1; left > 0; first = 0) {
         int n = first ? planned : (int)check_rng_int(rng, (planned + 1) / 2, planned);
         n = n < left ? n : left;
-        d.micro_batches = append(arena, d.micro_batches, first ? "" : "+", n);
+        const char *number = append(arena, "", "", n), *others = d.micro_batches;
+        d.micro_batches =
+            first ? number
+                  : join(arena, planned % 2 ? others : number, planned % 2 ? number : others);
         left -= n;
     }
     const int most_stages = model->n_blocks < 4 ? model->n_blocks : 4;
