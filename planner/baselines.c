@@ -463,15 +463,9 @@ static bool try_batching(tuning *t, bool recompute, zs_error *err)
     t->recompute = recompute;
     if (!divide_samples(t))
         return true;
-    for (t->zero = 1; t->zero <= 3; t->zero++) {
-        if (!t->rules->zero[t->zero] || !t->problem->zero[t->zero].allowed)
-            continue;
-        if (!try_candidate(t, err))
+    for (t->zero = 1; t->zero <= 3; t->zero++)
+        if (t->rules->zero[t->zero] && t->problem->zero[t->zero].allowed && !try_candidate(t, err))
             return false;
-        /* A GPU alone has nothing to share: the lowest level needs least. */
-        if (t->rules->layouts[0] == ZP_LAYOUT_ONE_GPU)
-            return true;
-    }
     return true;
 }
 
