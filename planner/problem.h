@@ -1,3 +1,4 @@
+/* clang-format off */
 /* The assignment problem in the notation of the paper: sets and constants, no names of files or
  * machines. Units: ms, GiB, GiB/s, so that coefficients stay near 1. GPUs are counted by class,
  * never named: identical GPUs are interchangeable.
@@ -5,20 +6,25 @@
  *   class k       GPU type in one kind of node: n_nodes * gpus_per_node GPUs; one with b_max = 0
  *                 cannot run the model and is in no stage
  *   stage s       n_s blocks, counts c_k of GPUs, samples b_i, ZeRO level, recompute
- *   tau_i(b)      max(compute + (1 - overlap_send) link, link) + sends send_latency_ms_k, tau_i(0)
- * = 0 compute       n (f_k[b] (recompute ? 2 : 1) + g_k[b]) + [first] e_k[b] + [last] h_k[b] link
- * sends boundary_gib b 1000 / (nic_k / gpus_per_node_k);  sends: 2 middle, 1 first or last, 0 when
- * there is one stage comp_s        max_i tau_i(b_i) phi           (G - 1) / G for G GPUs in the
- * stage bw            intra_k when the group is a chain piece of one node of one class (size 1, or
- * a power of two that divides gpus_per_node, or the whole node); else the least min(intra, nic) of
- * its members t_s           max(comp, (1 - overlap_zero) comp + phi V / bw 1000 + latency) sync_s
- * phi V_sync / bw 1000 + latency T             sum_s t_s + (m - 1) max_s t_s + max_s sync_s memory
- * of i   repl + z_i shard + b_i act <= M_k, also repl <= M_k where b_i = 0 act           w
- * ((recompute ? n act_ckpt_gib : n act_gib) + output_gib)
+ *   tau_i(b)      max(compute + (1 - overlap_send) link, link) + sends send_latency_ms_k,
+ *                 tau_i(0) = 0; sends: 2 middle, 1 first or last, 0 when there is one stage
+ *   compute       n (f_k[b] (recompute ? 2 : 1) + g_k[b]) + [first] e_k[b] + [last] h_k[b]
+ *   link          sends boundary_gib b 1000 / (nic_k / gpus_per_node_k)
+ *   comp_s        max_i tau_i(b_i)
+ *   phi           (G - 1) / G for G GPUs in the stage
+ *   bw            intra_k when the group is a chain piece of one node of one class (size 1, or a
+ *                 power of two that divides gpus_per_node, or the whole node); else the least
+ *                 min(intra, nic) of its members
+ *   t_s           max(comp, (1 - overlap_zero) comp + phi V / bw 1000 + latency)
+ *   sync_s        phi V_sync / bw 1000 + latency
+ *   T             sum_s t_s + (m - 1) max_s t_s + max_s sync_s
+ *   memory of i   repl + z_i shard + b_i act <= M_k, also repl <= M_k where b_i = 0
+ *   act           w ((recompute ? n act_ckpt_gib : n act_gib) + output_gib)
  *                 + (recompute ? act_gib : 0) + [last] logits_gib + workspace_gib,
  *                 w = min(m, S - s) in flight at stage s = 0..S-1
  *   latency       collectives[zero] (G - 1) latency_ms of the link (as for bw: intra, else the
  *                 largest max(intra, nic) of the members), 0 when phi V = 0 */
+/* clang-format on */
 #ifndef PLANNER_PROBLEM_H
 #define PLANNER_PROBLEM_H
 
