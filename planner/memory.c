@@ -66,6 +66,7 @@ void zp_memory_fill_problem(zp_problem *problem, const zp_memory_rule *rule)
         zero[1].volume_gib[part] = 0;
         zero[1].sync_volume_gib[part] = gib((w + g) * (params + copy));
 
+        /* A rank that is alone in its stage needs no buffers of layers either. */
         zero[2].repl_gib[part] = gib(w * params + (w + g) * copy);
         zero[2].working_gib[part] = gib(g * layer);
         zero[2].shard_gib[part] = gib((g + o) * params);
@@ -155,6 +156,7 @@ void zp_memory_of_rank(zs_memory *out, const zp_memory_rule *rule, const zp_memo
         layer = larger(layer, rule->layer_params[extra]);
     }
     const int64_t copy = place->kind == ZP_LAST ? rule->tied_params : 0;
+    const int level = place->n_ranks > 1 ? place->zero_stage : 1; /* alone, nothing is shared */
     const bool has_embedding = place->kind == ZP_FIRST || place->kind == ZP_SINGLE;
     const bool has_head = place->kind == ZP_LAST || place->kind == ZP_SINGLE;
     const int64_t kept = place->recompute ? rule->act_ckpt_bytes : rule->act_bytes;
@@ -162,16 +164,16 @@ void zp_memory_of_rank(zs_memory *out, const zp_memory_rule *rule, const zp_memo
                                     (has_embedding + has_head) * rule->ids_bytes;
 
     *out = (zs_memory){0};
-    out->weights_bytes = w * ((place->zero_stage < 3 ? params : shard) + copy);
+    out->weights_bytes = w * ((level < 3 ? params : shard) + copy);
     out->gradients_bytes =
-        g * ((place->zero_stage < 2 ? params + n_summed(rule, place) : shard + layer) + copy);
+        g * ((level < 2 ? params + n_summed(rule, place) : shard + layer) + copy);
     out->optimizer_bytes = o * shard;
     out->activations_bytes =
         samples * (place->in_flight * in_flight_bytes + (place->recompute ? rule->act_bytes : 0) +
                    rule->scratch_bytes);
     out->logits_bytes = has_head ? samples * rule->logits_bytes : 0;
     out->communication_bytes = n_boundary_buffers(place->kind) * samples * rule->boundary_bytes;
-    if (place->zero_stage == 3)
+    if (level == 3)
         out->communication_bytes += ZP_GATHERED_LAYERS * w * layer;
     out->context_bytes = job->context_bytes;
     out->reserve_bytes = job->reserve_bytes;

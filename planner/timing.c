@@ -231,6 +231,9 @@ static bool build_rank(zp_timing *t, zs_arena *arena, const zs_plan *plan, int s
         out->forward_ms[b] = forward_ms;
         out->backward_ms[b] = backward_ms;
     }
+    /* without samples nothing hides what the rank moves with the others of its stage */
+    out->forward_ms[0] = moved->forward_ms;
+    out->backward_ms[0] = moved->backward_ms;
     const zs_gpu *gpu = zs_gpus_find(type);
     const int moved_bytes = 2 * state.optimizer + state.gradients +
                             (plan->job.precision == ZS_FP32 ? 2 : 1) * state.weights;

@@ -26,6 +26,13 @@ const char *const zs_lane_names[ZS_N_LANES] = {
 
 enum { NONE = -1 };
 
+bool zs_stage_meets(const zs_plan_stage *stage, zs_op op)
+{
+    const int from_level = op == ZS_OP_FORWARD ? 3 : 2;
+    return (op == ZS_OP_FORWARD || op == ZS_OP_BACKWARD) && stage->zero_stage >= from_level &&
+           stage->n_ranks > 1;
+}
+
 typedef struct span {
     int first, end; /* instructions */
 } span;
@@ -114,11 +121,24 @@ static span transfers(builder *b, zs_op op, int micro_batch, int slot, int other
     return result;
 }
 
+/* The rank meets the others of its stage without samples of its own. */
+static int emit_meeting(builder *b, zs_op op, int micro_batch, int first)
+{
+    const int index = b->program->n_instructions;
+    if (!zs_stage_meets(&b->plan->stages[b->stage], op))
+        return NONE;
+    zs_instruction *instruction = emit(b, op, micro_batch, NONE);
+    instruction->first_sample = instruction->end_sample = first;
+    return index;
+}
+
 static void emit_forward(builder *b, int micro_batch)
 {
     int first = 0, end = 0;
-    if (!own_samples(b, &first, &end, micro_batch))
+    if (!own_samples(b, &first, &end, micro_batch)) {
+        emit_meeting(b, ZS_OP_FORWARD, micro_batch, first);
         return;
+    }
     const int slot = b->n_forwards++ % b->program->n_slots;
     slot_user *user = &b->slots[slot];
     /* the slot's activations are needed until its backward, or its forward in an evaluation */
@@ -140,8 +160,14 @@ static void emit_forward(builder *b, int micro_batch)
 static void emit_backward(builder *b, int micro_batch)
 {
     int first = 0, end = 0;
-    if (!own_samples(b, &first, &end, micro_batch))
+    if (!own_samples(b, &first, &end, micro_batch)) {
+        const int meeting = emit_meeting(b, ZS_OP_BACKWARD, micro_batch, first);
+        if (meeting != NONE) {
+            wait_for(b, b->last_backward); /* parameter gradients are accumulated */
+            b->last_backward = meeting;
+        }
         return;
+    }
     const int slot = b->n_backwards++ % b->program->n_slots;
     slot_user *user = &b->slots[slot];
     grad_user *grad = &b->grads[micro_batch & 1];
@@ -233,8 +259,11 @@ static bool build_program(builder *b, zs_arena *arena, const zs_cuts *training_c
     int n_active = 0;
     for (int j = 0; j < b->schedule->n_micro_batches; j++) {
         int first = 0, end = 0;
-        if (!own_samples(b, &first, &end, j))
+        if (!own_samples(b, &first, &end, j)) {
+            n_instructions += 2; /* meetings, and the wait of the second */
+            n_waits += 1;
             continue;
+        }
         const int n = n_peers(b, b->stage - 1, j) + n_peers(b, b->stage + 1, j);
         n_active++;
         n_instructions += b->schedule->training ? 2 * n + 2 : n + 1;

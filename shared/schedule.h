@@ -11,7 +11,8 @@ typedef struct zs_instruction {
     int micro_batch;              /* -1 for once-a-step instructions */
     int peer;                     /* rank at the other end of a send or receive; -1 otherwise */
     int first_sample, end_sample; /* of the micro-batch: what this rank computes, sends, receives */
-    int slot; /* activation slot of the micro-batch, in [0, n_slots); -1 without one */
+    int slot; /* activation slot of the micro-batch, in [0, n_slots); -1 without one or without
+                 samples */
     int n_waits;
     const int *waits; /* indices of earlier instructions of this list that must be complete: data
                          dependencies and reuse of buffers; lanes keep their own order */
@@ -38,10 +39,15 @@ extern const char *const zs_op_names[ZS_N_OPS];
 extern const zs_lane zs_op_lanes[ZS_N_OPS];
 extern const char *const zs_lane_names[ZS_N_LANES];
 
+/* Do the ranks of the stage meet in every `op` of a micro-batch? In a forward under ZeRO 3 and in a
+ * backward under ZeRO 2 and 3, where they gather and reduce layer by layer; not in other
+ * instructions of a micro-batch, and not when one rank is the whole stage. */
+bool zs_stage_meets(const zs_plan_stage *stage, zs_op op);
+
 /* Builds the training step of the plan. tied: the model ties embedding and head; the two
  * instructions for it appear only when they are on different stages. In arena. A rank with no
- * samples in a micro-batch has no forward, backward, send or receive for it, but takes part in all
- * collectives. */
+ * samples in a micro-batch has no send or receive for it, and a forward or backward of no samples
+ * where its stage meets in it, else none; it takes part in all collectives. */
 ZS_MUST_CHECK bool zs_schedule_build(zs_schedule *out, zs_arena *arena, const zs_plan *plan,
                                      bool tied, zs_error *err);
 
@@ -52,8 +58,9 @@ ZS_MUST_CHECK bool zs_schedule_build_eval(zs_schedule *out, zs_arena *arena, con
 
 /* Proves: each send has its one receive with equal samples, in equal order per pair and direction;
  * received and computed samples tile what the rank needs; forward before backward, each once per
- * micro-batch and rank that has samples; waits point backwards; in-flight count within the bound,
- * no slot used twice at a time; collectives of a group in equal order on all members; and that all
+ * micro-batch and rank that has samples or has to meet others in it; waits point backwards;
+ * in-flight count within the bound, no slot used twice at a time; collectives of a group, and the
+ * passes in which a stage meets, in equal order on all members; and that all
  * lists end when sends block until their receive is posted (rendezvous) with every instruction run
  * in list order, and with lanes running ahead as far as waits allow. ZS_ERR_INPUT names rank,
  * instruction and rule; a cycle of waits is printed. */

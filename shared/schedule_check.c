@@ -103,13 +103,15 @@ static bool check_all(zs_checker *c)
         return false;
     for (int rank = 0; rank < schedule->n_ranks; rank++) {
         c->program = &schedule->programs[rank];
-        if (!zs_checker_list(c) || !zs_checker_step(c) || !zs_checker_waits(c))
+        if (!zs_checker_list(c) || !zs_checker_step(c) || !zs_checker_meetings(c) ||
+            !zs_checker_waits(c))
             return false;
     }
     int64_t *first_ids = NULL, *partner_of = NULL;
     if (!zs_schedule_pairs(&first_ids, &partner_of, c->arena, schedule, c->err))
         return false;
     const zs_links links = {.schedule = schedule,
+                            .plan = c->plan,
                             .n_stages = c->plan->n_stages,
                             .first_ranks = c->first_ranks,
                             .first_ids = first_ids,

@@ -60,6 +60,9 @@ ZS_MUST_CHECK bool zs_checker_list(zs_checker *c);
 /* Reductions, norm, step, gathers: each once, and in one order on all ranks, since ranks meet in
  * more than one group. */
 ZS_MUST_CHECK bool zs_checker_step(const zs_checker *c);
+/* The forwards and backwards in which the ranks of a stage meet: in the order of the stage's first
+ * rank. */
+ZS_MUST_CHECK bool zs_checker_meetings(const zs_checker *c);
 /* Waits point backwards and guard data and buffers. */
 ZS_MUST_CHECK bool zs_checker_waits(zs_checker *c);
 

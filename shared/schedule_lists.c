@@ -25,7 +25,10 @@ static bool check_fields(const zs_checker *c, int index)
     }
     if (i->micro_batch < 0 || i->micro_batch >= c->schedule->n_micro_batches)
         return ZS_FAIL_AT(c, index, "there are %d micro-batches", c->schedule->n_micro_batches);
-    if (i->slot < 0 || i->slot >= c->program->n_slots)
+    const bool is_empty = !zs_op_is_transfer(i->op) && i->first_sample == i->end_sample;
+    if (is_empty && i->slot != ZS_NONE)
+        return ZS_FAIL_AT(c, index, "slot %d, expected -1 where there are no samples", i->slot);
+    if (!is_empty && (i->slot < 0 || i->slot >= c->program->n_slots))
         return ZS_FAIL_AT(c, index, "slot %d, the rank has %d", i->slot, c->program->n_slots);
     const bool is_grad = i->op == ZS_OP_RECV_GRAD || i->op == ZS_OP_SEND_GRAD;
     if (!c->schedule->training && (is_grad || i->op == ZS_OP_BACKWARD))
@@ -83,6 +86,26 @@ static bool check_slot(zs_checker *c, int index)
     return true;
 }
 
+/* A forward or backward without samples, in which the rank only meets the others of its stage. */
+static bool check_meeting(zs_checker *c, int index, int own_first)
+{
+    const zs_instruction *i = &c->program->instructions[index];
+    const zs_plan_stage *stage = &c->plan->stages[c->program->stage];
+    zs_progress *p = &c->progress[i->micro_batch];
+    int *done = i->op == ZS_OP_FORWARD ? &p->forward : &p->backward;
+    if (!zs_stage_meets(stage, i->op))
+        return ZS_FAIL_AT(c, index, "the rank has no samples in this micro-batch");
+    if (i->first_sample != own_first || i->end_sample != own_first)
+        return ZS_FAIL_AT(c, index, "the rank has samples [%d,%d) of it", own_first, own_first);
+    if (*done != ZS_NONE)
+        return ZS_FAIL_AT(c, index, "%s occurs twice, before as instruction %d", zs_op_names[i->op],
+                          *done);
+    if (i->op == ZS_OP_BACKWARD && zs_stage_meets(stage, ZS_OP_FORWARD) && p->forward == ZS_NONE)
+        return ZS_FAIL_AT(c, index, "comes before the forward of its micro-batch");
+    *done = index;
+    return true;
+}
+
 /* An instruction of a micro-batch against what the list has done before. */
 static bool check_next(zs_checker *c, int index)
 {
@@ -92,7 +115,9 @@ static bool check_next(zs_checker *c, int index)
     int first = 0, end = 0;
     own_samples(c, &first, &end, c->program->rank, stage, i->micro_batch);
     if (first == end)
-        return ZS_FAIL_AT(c, index, "the rank has no samples in this micro-batch");
+        return check_meeting(c, index, first);
+    if (i->slot == ZS_NONE)
+        return ZS_FAIL_AT(c, index, "the rank has samples [%d,%d) of it", first, end);
     if (!check_slot(c, index))
         return false;
     if (zs_op_is_transfer(i->op)) {
@@ -140,11 +165,15 @@ static bool check_complete(const zs_checker *c)
         const zs_progress *p = &c->progress[j];
         const bool training = c->schedule->training;
         int first = 0, end = 0;
+        const zs_plan_stage *of_plan = &c->plan->stages[stage];
         own_samples(c, &first, &end, rank, stage, j);
-        if (first == end)
-            continue;
         const char *missing = NULL;
-        if (p->forward == ZS_NONE)
+        if (first == end) {
+            if (zs_stage_meets(of_plan, ZS_OP_FORWARD) && p->forward == ZS_NONE)
+                missing = "forward";
+            else if (training && zs_stage_meets(of_plan, ZS_OP_BACKWARD) && p->backward == ZS_NONE)
+                missing = "backward";
+        } else if (p->forward == ZS_NONE)
             missing = "forward";
         else if (stage < c->plan->n_stages - 1 && p->moved[ZS_OP_SEND_ACT] != end)
             missing = "send_act";
@@ -252,4 +281,31 @@ bool zs_checker_step(const zs_checker *c)
                            zs_op_names[op]);
     }
     return true;
+}
+
+/* The next instruction from `index` on in which the ranks of the stage meet; the list's length when
+ * there is none. */
+static int next_meeting(const zs_program *program, const zs_plan_stage *stage, int index)
+{
+    while (index < program->n_instructions &&
+           !zs_stage_meets(stage, program->instructions[index].op))
+        index++;
+    return index;
+}
+
+bool zs_checker_meetings(const zs_checker *c)
+{
+    const zs_program *own = c->program;
+    const zs_program *other = &c->schedule->programs[c->first_ranks[own->stage]];
+    const zs_plan_stage *stage = &c->plan->stages[own->stage];
+    int i = next_meeting(own, stage, 0), k = next_meeting(other, stage, 0);
+    while (i < own->n_instructions && k < other->n_instructions) {
+        const zs_instruction *a = &own->instructions[i], *b = &other->instructions[k];
+        if (a->op != b->op || a->micro_batch != b->micro_batch)
+            return ZS_FAIL_AT(c, i, "order of meetings: rank %d has %s here", other->rank,
+                              zs_checker_text(other, k));
+        i = next_meeting(own, stage, i + 1);
+        k = next_meeting(other, stage, k + 1);
+    }
+    return true; /* of equal length: both lists are complete */
 }

@@ -24,11 +24,12 @@ typedef struct game {
     int64_t *ready; /* stack of walkers that can go on */
     int64_t n_ready;
     unsigned char *states; /* by number of the instruction */
-    int *collective_at;    /* [rank * ZS_N_OPS + op]: instruction, NONE if the rank has none */
-    int *n_arrived;        /* [stage * ZS_N_OPS + op]: members at it, at the group's first stage */
+    int *met_at;    /* [rank * ZS_N_OPS + op]: instruction in which the rank waits for the others of
+                       a group, NONE if it is not there */
+    int *n_arrived; /* [stage * ZS_N_OPS + op]: members at it, at the group's first stage */
 } game;
 
-/* The members of a collective: ranks of one range of stages, for a tied one of two. */
+/* The members of a group that meets: ranks of one range of stages, for a tied one of two. */
 typedef struct members {
     int stage; /* the first */
     int first[2], end[2];
@@ -37,7 +38,7 @@ typedef struct members {
 static members members_of(const zs_links *links, zs_op op, int stage)
 {
     const int *at = links->first_ranks, last = links->n_stages - 1;
-    if (op == ZS_OP_REDUCE_GRADS || op == ZS_OP_GATHER_PARAMS)
+    if (op == ZS_OP_REDUCE_GRADS || op == ZS_OP_GATHER_PARAMS || zs_op_lanes[op] == ZS_LANE_COMPUTE)
         return (members){stage, {at[stage]}, {at[stage + 1]}};
     if (op == ZS_OP_GRAD_NORM || last == 0)
         return (members){0, {at[0]}, {at[last + 1]}};
@@ -72,15 +73,33 @@ static void finish(game *g, int rank, int index)
     }
 }
 
-static void arrive(game *g, zs_op op, int stage)
+static int *meeting_of(const game *g, int rank, zs_op op)
 {
-    const members m = members_of(g->links, op, stage);
+    return &g->met_at[(int64_t)rank * ZS_N_OPS + (int)op];
+}
+
+static void arrive(game *g, int rank_that_arrives, int index)
+{
+    const zs_program *program = program_of(g, rank_that_arrives);
+    const zs_op op = program->instructions[index].op;
+    const members m = members_of(g->links, op, program->stage);
     const int n_members = m.end[0] - m.first[0] + m.end[1] - m.first[1];
-    if (++g->n_arrived[m.stage * ZS_N_OPS + (int)op] < n_members)
+    int *n_arrived = &g->n_arrived[m.stage * ZS_N_OPS + (int)op];
+    *meeting_of(g, rank_that_arrives, op) = index;
+    if (++*n_arrived < n_members)
         return;
+    *n_arrived = 0;
     for (int k = 0; k < 2; k++)
-        for (int rank = m.first[k]; rank < m.end[k]; rank++)
-            finish(g, rank, g->collective_at[(int64_t)rank * ZS_N_OPS + op]);
+        for (int rank = m.first[k]; rank < m.end[k]; rank++) {
+            finish(g, rank, *meeting_of(g, rank, op));
+            *meeting_of(g, rank, op) = NONE;
+        }
+}
+
+static bool meets_others(const game *g, const zs_program *program, zs_op op)
+{
+    return zs_op_lanes[op] == ZS_LANE_COLLECTIVE ||
+           zs_stage_meets(&g->links->plan->stages[program->stage], op);
 }
 
 static void start(game *g, int rank, int index)
@@ -100,11 +119,12 @@ static void start(game *g, int rank, int index)
         return;
     }
     case ZS_LANE_COLLECTIVE:
-        arrive(g, op, program->stage);
-        return;
     case ZS_LANE_COMPUTE:
     default:
-        finish(g, rank, index);
+        if (meets_others(g, program, op))
+            arrive(g, rank, index);
+        else
+            finish(g, rank, index);
         return;
     }
 }
@@ -141,7 +161,7 @@ static walker *blocker_of(const game *g, const walker *w)
     const zs_op op = program->instructions[w->blocked_on].op;
     if (*state_of(g, w->rank, w->blocked_on) == IDLE)
         return walker_of(g, w->rank, op);
-    if (zs_op_lanes[op] != ZS_LANE_COLLECTIVE) {
+    if (!meets_others(g, program, op)) {
         const int64_t partner = g->links->partner_of[g->links->first_ids[w->rank] + w->blocked_on];
         const int peer = program->instructions[w->blocked_on].peer;
         const int64_t index = partner - g->links->first_ids[peer];
@@ -150,9 +170,9 @@ static walker *blocker_of(const game *g, const walker *w)
     const members m = members_of(g->links, op, program->stage);
     for (int k = 0; k < 2; k++)
         for (int rank = m.first[k]; rank < m.end[k]; rank++)
-            if (*state_of(g, rank, g->collective_at[(int64_t)rank * ZS_N_OPS + op]) == IDLE)
+            if (*meeting_of(g, rank, op) == NONE)
                 return walker_of(g, rank, op);
-    return NULL; /* not reached: the collective would be done */
+    return NULL; /* not reached: the meeting would be over */
 }
 
 /* Follows blockers from w onto their cycle and prints it. */
@@ -190,18 +210,11 @@ static bool open_game(game *g, zs_arena *arena, zs_error *err)
     g->walkers = ZS_NEW(arena, walker, g->n_walkers, err);
     g->ready = ZS_NEW(arena, int64_t, g->n_walkers, err);
     g->states = ZS_NEW(arena, unsigned char, g->links->first_ids[n_ranks], err);
-    g->collective_at = ZS_NEW(arena, int, (int64_t)n_ranks *ZS_N_OPS, err);
+    g->met_at = ZS_NEW(arena, int, (int64_t)n_ranks *ZS_N_OPS, err);
     g->n_arrived = ZS_NEW(arena, int, (int64_t)g->links->n_stages *ZS_N_OPS, err);
-    if (!g->walkers || !g->ready || !g->states || !g->collective_at || !g->n_arrived)
+    if (!g->walkers || !g->ready || !g->states || !g->met_at || !g->n_arrived)
         return false;
-    for (int rank = 0; rank < n_ranks; rank++) {
-        for (int op = 0; op < ZS_N_OPS; op++)
-            g->collective_at[(int64_t)rank * ZS_N_OPS + op] = NONE;
-        const zs_program *program = program_of(g, rank);
-        for (int i = 0; i < program->n_instructions; i++)
-            if (zs_op_lanes[program->instructions[i].op] == ZS_LANE_COLLECTIVE)
-                g->collective_at[(int64_t)rank * ZS_N_OPS + program->instructions[i].op] = i;
-    }
+    memset(g->met_at, 0xff, (size_t)n_ranks * ZS_N_OPS * sizeof *g->met_at); /* NONE */
     for (int64_t k = 0; k < g->n_walkers; k++) {
         g->walkers[k] = (walker){.rank = (int)(k / g->walkers_per_rank),
                                  .lane = g->play == ZS_PLAY_LANES ? (int)(k % ZS_N_LANES) : NONE,

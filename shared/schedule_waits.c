@@ -96,6 +96,16 @@ static bool check_waits(zs_checker *c)
             last_of_step = i;
             continue;
         }
+        if (!zs_op_is_transfer(instruction->op) &&
+            instruction->first_sample == instruction->end_sample) {
+            /* it moves no data of its own, but shares the buffer of a layer's gradients */
+            if (instruction->op == ZS_OP_BACKWARD) {
+                if (!check_order(c, i, last_backward, "which accumulates into the same gradients"))
+                    return false;
+                last_backward = i;
+            }
+            continue;
+        }
         const zs_progress *p = &c->progress[mb];
         const zs_progress *before = p->previous == ZS_NONE ? NULL : &c->progress[p->previous];
         const int freed = !before                 ? ZS_NONE

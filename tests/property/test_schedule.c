@@ -38,7 +38,7 @@ typedef struct play {
     item *items;
     item **first_items; /* by rank */
     int n_items;
-    int *active; /* by rank: micro-batches with samples */
+    int *n_forwards, *n_backwards; /* by rank: in its list */
     const char *fault;
 } play;
 
@@ -85,6 +85,14 @@ static void compute(play *p, item *it, bool ends)
     memory *m = &p->memories[it->rank];
     if (i->op == ZS_OP_STEP)
         return;
+    if (i->first_sample == i->end_sample) {
+        if (i->op == ZS_OP_BACKWARD) {
+            expect(p, ends || !m->accumulating, it, "two backwards at a time");
+            m->accumulating = !ends;
+        }
+        *(i->op == ZS_OP_FORWARD ? &m->n_forwards : &m->n_backwards) += ends;
+        return;
+    }
     if (is_first && i->op == ZS_OP_FORWARD && !ends)
         put(p, it, &m->inputs[i->slot], false, 0, false); /* the embedding */
     get(p, it, &m->inputs[i->slot], false, stage, "input");
@@ -166,6 +174,27 @@ static bool all_members_started(const play *p, const item *it)
     return true;
 }
 
+/* Where the ranks of a stage meet in a forward or backward, all are in it. */
+static bool all_in_pass(const play *p, const item *it)
+{
+    const zs_instruction *i = instruction_of(p, it);
+    const int stage = p->schedule->programs[it->rank].stage;
+    if (!zs_stage_meets(&p->plan->stages[stage], i->op))
+        return true;
+    const int first = zs_plan_first_rank(p->plan, stage);
+    for (int rank = first; rank < first + p->plan->stages[stage].n_ranks; rank++) {
+        const zs_program *program = &p->schedule->programs[rank];
+        int k = 0;
+        while (k < program->n_instructions &&
+               (program->instructions[k].op != i->op ||
+                program->instructions[k].micro_batch != i->micro_batch))
+            k++;
+        if (k == program->n_instructions || p->first_items[rank][k].state == IDLE)
+            return false;
+    }
+    return true;
+}
+
 /* Starts or ends the instruction if it can; false when it cannot. */
 static bool move_on(play *p, item *it)
 {
@@ -181,12 +210,14 @@ static bool move_on(play *p, item *it)
             transfer(p, it, false);
         else if (op == ZS_OP_REDUCE_GRADS)
             expect(p,
-                   p->memories[it->rank].n_backwards == p->active[it->rank] &&
+                   p->memories[it->rank].n_backwards == p->n_backwards[it->rank] &&
                        !p->memories[it->rank].accumulating,
                    it, "not all gradients are there");
         return true;
     }
     if (lane == ZS_LANE_COMPUTE) {
+        if (!all_in_pass(p, it))
+            return false;
         compute(p, it, true);
     } else if (lane == ZS_LANE_COLLECTIVE) {
         if (!all_members_started(p, it))
@@ -221,14 +252,16 @@ static void open_play(play *p)
     p->items = ZS_NEW(p->arena, item, p->n_items, &err);
     p->first_items = ZS_NEW(p->arena, item *, schedule->n_ranks, &err);
     p->memories = ZS_NEW(p->arena, memory, schedule->n_ranks, &err);
-    p->active = ZS_NEW(p->arena, int, schedule->n_ranks, &err);
+    p->n_forwards = ZS_NEW(p->arena, int, schedule->n_ranks, &err);
+    p->n_backwards = ZS_NEW(p->arena, int, schedule->n_ranks, &err);
     int n = 0;
     for (int rank = 0; rank < schedule->n_ranks; rank++) {
         const zs_program *program = &schedule->programs[rank];
         p->first_items[rank] = &p->items[n];
         for (int i = 0; i < program->n_instructions; i++) {
             p->items[n++] = (item){.rank = rank, .index = i};
-            p->active[rank] += program->instructions[i].op == ZS_OP_FORWARD;
+            p->n_forwards[rank] += program->instructions[i].op == ZS_OP_FORWARD;
+            p->n_backwards[rank] += program->instructions[i].op == ZS_OP_BACKWARD;
         }
         memory *m = &p->memories[rank];
         m->inputs = ZS_NEW(p->arena, values, program->n_slots, &err);
@@ -246,6 +279,19 @@ static void open_play(play *p)
             if (matches(i, &peer->instructions[j], p->items[k].rank))
                 p->items[k].partner = &p->first_items[i->peer][j];
     }
+}
+
+/* Micro-batches that reach the rank: all of them where its stage meets in backwards. */
+static int n_active(const play *p, int rank)
+{
+    const zs_program *program = &p->schedule->programs[rank];
+    const zs_plan_stage *stage = &p->plan->stages[program->stage];
+    if (p->schedule->training && zs_stage_meets(stage, ZS_OP_FORWARD))
+        return p->schedule->n_micro_batches;
+    int n = 0;
+    for (int i = 0; i < program->n_instructions; i++)
+        n += program->instructions[i].op == ZS_OP_FORWARD;
+    return n;
 }
 
 /* NULL when every instruction found what it needs, else the first that did not. */
@@ -272,8 +318,10 @@ static const char *run_play(zs_arena *arena, const zs_schedule *schedule, const 
             open[place] = open[--n];
     }
     for (int rank = 0; rank < schedule->n_ranks && !p.fault; rank++)
-        if (p.memories[rank].n_forwards != p.active[rank] ||
-            p.memories[rank].n_backwards != (schedule->training ? p.active[rank] : 0))
+        if (p.memories[rank].n_forwards != p.n_forwards[rank] ||
+            p.memories[rank].n_backwards != p.n_backwards[rank] ||
+            p.n_forwards[rank] < n_active(&p, rank) ||
+            (schedule->training && p.n_backwards[rank] < n_active(&p, rank)))
             return "a rank has not done all its micro-batches";
     return p.fault;
 }

@@ -90,6 +90,8 @@ zs_plan check_rng_plan(check_rng *rng, zs_arena *arena, int max_stages, int max_
             stage->ranks[check_rng_int(rng, 0, stage->n_ranks - 1)].samples++;
     }
     set_shape(&plan);
+    for (int s = 0; s < plan.n_stages; s++)
+        plan.stages[s].zero_stage = (int)check_rng_int(rng, 1, 3);
     return plan;
 }
 
@@ -107,6 +109,10 @@ const char *check_plan_text(zs_arena *arena, const zs_plan *plan)
     for (int j = 0; j < plan->n_micro_batches; j++)
         text = must(
             zs_arena_printf(arena, &err, "%s%c%d", text, j ? '+' : ' ', plan->micro_batches[j]));
-    return must(zs_arena_printf(arena, &err, "%s %s", text,
+    text = must(zs_arena_printf(arena, &err, "%s %s ", text,
                                 plan->schedule == ZS_SCHEDULE_1F1B ? "1f1b" : "gpipe"));
+    for (int s = 0; s < plan->n_stages; s++)
+        text = must(
+            zs_arena_printf(arena, &err, "%s%s%d", text, s ? "|" : "", plan->stages[s].zero_stage));
+    return text;
 }

@@ -118,6 +118,29 @@ static void test_zero_3_and_bf16(void)
           m.communication_bytes);
 }
 
+/* One rank is the whole stage: the same bytes at every level. */
+static void test_alone(void)
+{
+    const zm_model model = tiny(true);
+    const zs_job job = small_job();
+    zp_memory_rule rule;
+    zp_memory_rule_build(&rule, &model, T, ZS_FP32);
+    for (int kind = 0; kind < ZP_N_KINDS; kind++) {
+        zs_memory m[4];
+        for (int level = 1; level <= 3; level++) {
+            const zp_memory_place place = {.kind = (zp_kind)kind,
+                                           .n_blocks = 2,
+                                           .zero_stage = level,
+                                           .in_flight = 2,
+                                           .n_ranks = 1,
+                                           .samples = 3,
+                                           .shard = {0, 2 * BLOCK}};
+            zp_memory_of_rank(&m[level], &rule, &place, &job);
+            CHECK(memcmp(&m[level], &m[1], sizeof m[1]) == 0, "kind %d, level %d", kind, level);
+        }
+    }
+}
+
 static void test_recompute_keeps_inputs_and_one_block(void)
 {
     const zm_model model = tiny(true);
@@ -191,6 +214,8 @@ static void check_problem_covers_bytes(uint64_t seed)
                                                            : ZP_PART_SINGLE];
     place.shard.first = check_rng_int(&rng, 0, params);
     place.shard.count = check_rng_int(&rng, 0, params - place.shard.first);
+    if (place.n_ranks == 1)
+        place.shard = (zs_shard){0, params};
     const zs_job job = small_job();
     zs_memory m;
     zp_memory_of_rank(&m, &rule, &place, &job);
@@ -210,11 +235,15 @@ static void check_problem_covers_bytes(uint64_t seed)
     CHECK(bytes <= rule_gib * 1073741824.0 + 1, "seed %" PRIu64 ": %.1f bytes, rule %.1f", seed,
           bytes, rule_gib * 1073741824.0);
     /* and no looser than it says: buffers that a kind does not need, ids of one end only, and the
-     * summed gradients of a rank that is alone */
+     * gradients summed or of one layer of a rank that is alone */
     const double slack =
         place.samples *
             (3.0 * (double)rule.boundary_bytes + place.in_flight * 2.0 * (double)rule.ids_bytes) +
-        (place.n_ranks == 1 ? (double)(rule.state.gradients * place.shard.count) : 0);
+        (place.n_ranks == 1
+             ? (double)(rule.state.gradients *
+                        (place.shard.count + rule.layer_params[ZP_PART_BLOCK] +
+                         rule.layer_params[ZP_PART_SINGLE] + rule.layer_params[ZP_PART_LAST]))
+             : 0);
     CHECK(place.zero_stage == 3 || bytes >= rule_gib * 1073741824.0 - slack - 1,
           "seed %" PRIu64 ": %.1f bytes, rule %.1f", seed, bytes, rule_gib * 1073741824.0);
 }
@@ -233,6 +262,7 @@ int main(void)
     test_first_stage_of_zero_1();
     test_tied_copy_is_on_the_last_stage_only();
     test_zero_3_and_bf16();
+    test_alone();
     test_recompute_keeps_inputs_and_one_block();
     test_logits_of_a_large_vocabulary();
     test_usable();

@@ -117,6 +117,35 @@ static void test_rank_without_samples(void)
     check_passes(&s, &plan);
 }
 
+/* The same where the stages meet: ZeRO 2 in backwards, ZeRO 3 in forwards too, also of an
+ * evaluation. */
+static void test_meetings(void)
+{
+    zs_plan plan = check_plan(arena, "0+2|2+0", "2+1", ZS_SCHEDULE_1F1B);
+    plan.stages[0].zero_stage = 3;
+    plan.stages[1].zero_stage = 2;
+    zs_schedule s = check_schedule(arena, &plan, false, 0);
+    CHECK_STRING(check_schedule_text(arena, &s),
+                 "0: F0[0,0) F1[0,0) B0[0,0) B1[0,0) reduce_grads grad_norm step gather_params\n"
+                 "1: F0[0,2) a0>2[0,2) F1[0,1) a1>2[0,1) g0<2[0,2) B0[0,2) g1<2[0,1) B1[0,1) "
+                 "reduce_grads grad_norm step gather_params\n"
+                 "2: a0<1[0,2) F0[0,2) B0[0,2) g0>1[0,2) a1<1[0,1) F1[0,1) B1[0,1) g1>1[0,1) "
+                 "reduce_grads grad_norm step gather_params\n"
+                 "3: B0[2,2) B1[1,1) reduce_grads grad_norm step gather_params\n");
+    CHECK(s.programs[0].n_slots == 0 && s.programs[3].n_slots == 0, "slots");
+    CHECK_STRING(waits_text(&s, 0), "0@-1 1@-1 2@-1 3@-1(2) 4@-1(3) 5@-1(4) 6@-1(5) 7@-1(6)");
+    check_passes(&s, &plan);
+    s = check_schedule(arena, &plan, false, 2);
+    CHECK_STRING(check_schedule_text(arena, &s), "0: F0[0,0)\n"
+                                                 "1: F0[0,2) a0>2[0,2)\n"
+                                                 "2: a0<1[0,2) F0[0,2)\n"
+                                                 "3:\n");
+    check_passes(&s, &plan);
+    plan = check_plan(arena, "2", "2", ZS_SCHEDULE_1F1B);
+    plan.stages[0].zero_stage = 3;
+    CHECK(!zs_stage_meets(&plan.stages[0], ZS_OP_FORWARD), "one rank meets nobody");
+}
+
 static void test_tied_middle_stage(void)
 {
     zs_plan plan = check_plan(arena, "1|1|1", "1", ZS_SCHEDULE_1F1B);
@@ -237,6 +266,7 @@ int main(int argc, char **argv)
     test_gpipe();
     test_uneven_cut();
     test_rank_without_samples();
+    test_meetings();
     test_tied_middle_stage();
     test_eval();
     test_eval_needs_no_more_slots();

@@ -315,6 +315,63 @@ static void test_deadlocks(void)
             "(a1<0[0,1)), which waits for the first");
 }
 
+/* Rank 1 has no samples in micro-batch 1; the stage's three ranks meet in every pass. */
+static void begin_meetings(void)
+{
+    plan = check_plan(arena, "2+1+0", "3+1", ZS_SCHEDULE_GPIPE);
+    plan.stages[0].zero_stage = 3;
+    s = check_schedule(arena, &plan, true, 0);
+    CHECK(zs_schedule_check(&s, &plan, &err), "%s", err.message);
+}
+
+static void test_meetings(void)
+{
+    begin_meetings();
+    check_remove(arena, &s, 2, check_find(&s, 2, "F1"));
+    REFUSED("rank 2, instruction 2 (B1[1,1)): comes before the forward of its micro-batch");
+    begin_meetings();
+    check_remove(arena, &s, 1, check_find(&s, 1, "B1"));
+    REFUSED("rank 1: micro-batch 1 lacks a backward of its samples [1,1)");
+    begin_meetings();
+    move(2, "F1", "F0");
+    REFUSED("rank 2, instruction 0 (F1[1,1)): order of meetings: rank 0 has F0[0,2) here");
+    begin_meetings();
+    move(2, "B0", "F1");
+    REFUSED("rank 2, instruction 1 (B0[3,3)): order of meetings: rank 0 has F1[0,1) here");
+    begin_meetings();
+    at(2, "F1")->slot = 0;
+    REFUSED("slot 0, expected -1 where there are no samples");
+    begin_meetings();
+    at(0, "F1")->first_sample = 1;
+    REFUSED("rank 0, instruction 1 (F1[1,1)): slot 1, expected -1 where there are no samples");
+    begin_meetings();
+    at(0, "F1")->first_sample = 1;
+    at(0, "F1")->slot = -1;
+    REFUSED("rank 0, instruction 1 (F1[1,1)): the rank has samples [0,1) of it");
+    begin_meetings();
+    *at(2, "B1") = *at(2, "B0");
+    REFUSED("backward occurs twice");
+    begin_meetings();
+    plan.stages[0].zero_stage = 2; /* forwards without samples are for ZeRO 3 */
+    REFUSED("rank 1, instruction 1 (F1[1,1)): the rank has no samples in this micro-batch");
+    begin_meetings();
+    const int last = check_find(&s, 1, "B1");
+    check_remove_wait(arena, &s, 1, last, check_find(&s, 1, "B0"));
+    REFUSED("does not wait for instruction 2 (B0[2,3)), which accumulates into the same gradients");
+
+    /* Rank 1 goes into its second forward when the gradient of the first is there, which takes the
+     * output of rank 0's second forward, which meets rank 1's. */
+    plan = check_plan(arena, "1+1|2", "2+2", ZS_SCHEDULE_GPIPE);
+    plan.stages[0].zero_stage = 3;
+    s = check_schedule(arena, &plan, false, 0);
+    CHECK(zs_schedule_check(&s, &plan, &err), "%s", err.message);
+    move(1, "g0<2", "F1");
+    CHECK(zs_schedule_check(&s, &plan, &err), "%s", err.message);
+    check_add_wait(arena, &s, 1, check_find(&s, 1, "F1"), check_find(&s, 1, "g0<2"));
+    REFUSED("deadlock with every list run in order: rank 0 at 2 (F1[0,1)), waits for rank 1 at 3 "
+            "(F1[1,2)), waits for rank 2 at 5 (F1[0,2)), which waits for the first");
+}
+
 int main(void)
 {
     if (!zs_arena_open(&arena, &err))
@@ -329,6 +386,7 @@ int main(void)
     test_wait_indices();
     test_transfers_out_of_order();
     test_deadlocks();
+    test_meetings();
     zs_arena_close(&arena);
     return check_done();
 }
