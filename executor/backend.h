@@ -54,6 +54,8 @@ typedef struct zx_backend_ops {
     bool (*to_host)(zx_backend *b, void *host, const void *device, int64_t size_bytes,
                     zs_error *err);
     bool (*zero)(zx_backend *b, void *device, int64_t size_bytes, zs_error *err);
+    /* From device memory to other device memory. */
+    bool (*copy)(zx_backend *b, void *to, const void *from, int64_t size_bytes, zs_error *err);
     bool (*sync)(zx_backend *b, zs_error *err);
 
     /* Sizes n, B and T may be 0: nothing is done. */

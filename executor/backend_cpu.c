@@ -168,6 +168,7 @@ const zx_backend_ops zx_backend_cpu = {
     .to_device = cpu_copy,
     .to_host = cpu_copy,
     .zero = cpu_zero,
+    .copy = cpu_copy,
     .sync = cpu_sync,
     .linear_forward = zx_cpu_linear_forward,
     .linear_backward = zx_cpu_linear_backward,

@@ -28,9 +28,10 @@ typedef struct zx_comm_ops {
     bool (*wait)(zx_comm *c, zx_request **request, zs_error *err);
 
     /* data (in): sum(counts) elements on each rank; out: this rank's part of the sum over ranks,
-     * counts[i] elements for the group's i-th rank (0 allowed). out may not overlap data. */
+     * counts[i] elements for the group's i-th rank (0 allowed), written or added to what is there.
+     * out may not overlap data. */
     bool (*reduce_scatter)(zx_comm *c, zx_group *g, zx_real *out, const zx_real *data,
-                           const int64_t *counts, zs_error *err);
+                           const int64_t *counts, bool accumulate, zs_error *err);
     /* In place: rank i's counts[i] elements at displacements[i] reach every rank. */
     bool (*all_gather)(zx_comm *c, zx_group *g, zx_real *data, const int64_t *counts,
                        const int64_t *displacements, zs_error *err);

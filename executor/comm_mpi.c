@@ -271,7 +271,7 @@ static bool exchange_chunk(mpi_comm *c, zx_group *g, const zx_real *data, const 
 /* MPI_Reduce_scatter may sum in any order, which also may change with the message size. Here each
  * owner gets its part from every rank and adds them in rank order, in double, rounding once. */
 static bool mpi_reduce_scatter(zx_comm *base, zx_group *g, zx_real *out, const zx_real *data,
-                               const int64_t *counts, zs_error *err)
+                               const int64_t *counts, bool accumulate, zs_error *err)
 {
     int64_t largest = 0;
     for (int rank = 0; rank < g->n_ranks; rank++)
@@ -287,6 +287,8 @@ static bool mpi_reduce_scatter(zx_comm *base, zx_group *g, zx_real *out, const z
             for (int64_t i = 0; i < n; i++)
                 g->sums[i] += (double)part[i];
         }
+        for (int64_t i = 0; accumulate && i < n; i++)
+            g->sums[i] += (double)out[first + i];
         for (int64_t i = 0; i < n; i++)
             out[first + i] = (zx_real)g->sums[i];
     }

@@ -56,11 +56,11 @@ static bool self_wait(zx_comm *c, zx_request **request, zs_error *err)
 }
 
 static bool self_reduce_scatter(zx_comm *c, zx_group *g, zx_real *out, const zx_real *data,
-                                const int64_t *counts, zs_error *err)
+                                const int64_t *counts, bool accumulate, zs_error *err)
 {
     (void)c, (void)g, (void)err;
     for (int64_t i = 0; i < counts[0]; i++)
-        out[i] = data[i];
+        out[i] = accumulate ? out[i] + data[i] : data[i];
     return true;
 }
 

@@ -29,11 +29,6 @@ static bool check_stage(const zs_plan *plan, const zm_model *model, int stage, z
                        "runs both passes of a block on one stage",
                        place, stage, s->forward.first, s->forward.end, s->backward.first,
                        s->backward.end);
-    if (s->zero_stage != 1)
-        return ZS_FAIL(err, ZS_ERR_INPUT,
-                       "%s[%d].zero_stage is %d; this executor runs ZeRO stage 1 (plan with "
-                       "--zero 1)",
-                       place, stage, s->zero_stage);
     const int64_t n_params = zm_stage_n_params(model, s->forward.first, s->forward.end);
     if (s->n_params != n_params)
         return ZS_FAIL(err, ZS_ERR_INPUT,
@@ -107,20 +102,22 @@ static bool run_forward(zx_run *r, const zs_instruction *in, zx_request **reques
     (void)request;
     zx_walk *w = &r->walk;
     const int B = in->end_sample - in->first_sample;
-    const zx_slot *slot = &r->stage.slots[in->slot];
-    const int64_t position =
-        w->position + w->list->first_samples[in->micro_batch] + in->first_sample;
-    zx_data_read(w->data, slot->tokens, slot->targets, w->order, r->options.seed, position, B);
-    return zx_stage_forward(&r->stage, &w->loss_sum, in->slot, B, w->list->schedule.training,
-                            w->scale, err) &&
+    if (B > 0) {
+        const zx_slot *slot = &r->stage.slots[in->slot];
+        const int64_t position =
+            w->position + w->list->first_samples[in->micro_batch] + in->first_sample;
+        zx_data_read(w->data, slot->tokens, slot->targets, w->order, r->options.seed, position, B);
+    }
+    return zx_pass_forward(&r->zero, &w->loss_sum, in->slot, B, w->list->schedule.training,
+                           w->scale, err) &&
            r->backend->ops->sync(r->backend, err);
 }
 
 static bool run_backward(zx_run *r, const zs_instruction *in, zx_request **request, zs_error *err)
 {
     (void)request;
-    return zx_stage_backward(&r->stage, &r->walk.loss_sum, in->slot, in->micro_batch,
-                             in->end_sample - in->first_sample, r->walk.scale, err) &&
+    return zx_pass_backward(&r->zero, &r->walk.loss_sum, in->slot, in->micro_batch,
+                            in->end_sample - in->first_sample, r->walk.scale, err) &&
            r->backend->ops->sync(r->backend, err);
 }
 
@@ -337,7 +334,7 @@ bool zx_run_step(zx_run *r, zx_step_result *result, const zx_data *data, zs_erro
     r->result = (zx_step_result){.step = r->n_steps + 1,
                                  .lr = zx_lr_at(&r->options.lr, r->n_steps),
                                  .n_tokens = n_samples * r->plan->job.seq_len};
-    if (!zx_stage_zero_grads(&r->stage, err) ||
+    if (!zx_zero_clear(&r->zero, err) ||
         !walk(r, &r->training, data, r->options.order, r->position, n_samples, err))
         return false;
     r->n_steps++;

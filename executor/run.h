@@ -11,6 +11,7 @@
 
 #include "executor/data.h"
 #include "executor/optimizer.h"
+#include "executor/pass.h"
 #include "shared/schedule.h"
 
 typedef struct zx_run_options {
@@ -75,7 +76,7 @@ typedef struct zx_run {
     zx_step_result result; /* of the step that runs */
 } zx_run;
 
-/* What a plan must be for this executor: fp32, ZeRO stage 1, forward and backward on the
+/* What a plan must be for this executor: fp32, forward and backward on the
  * same stage, parameters of each stage as the model's layers have them, sequences within the
  * position table. ZS_ERR_INPUT names the place in the plan. */
 ZS_MUST_CHECK bool zx_run_check(const zs_plan *plan, const zm_model *model, zs_error *err);

@@ -116,30 +116,90 @@ static bool open_workspaces(zx_stage *s, zs_error *err)
                        &s->memory.activations_bytes, "scratch", err);
 }
 
-static bool open_parameters(zx_stage *s, zs_arena *arena, zs_error *err)
+/* Ranges of the layers in the stage's flattened parameters. */
+static bool open_layers(zx_stage *s, zs_arena *arena, zs_error *err)
 {
-    if (!alloc_reals(s, &s->params, s->n_stored, &s->memory.weights_bytes, "parameters", err) ||
-        !alloc_reals(s, &s->grads, s->n_stored, &s->memory.gradients_bytes, "gradients", err))
+    const int first_layer = s->first ? 0 : s->first_block + 1;
+    s->n_layers = s->first + s->n_blocks + s->last;
+    s->layers = ZS_NEW(arena, zx_layer, s->n_layers, err);
+    if (!s->layers)
         return false;
-    s->blocks = ZS_NEW(arena, zx_tensors, s->n_blocks, err);
-    s->block_grads = ZS_NEW(arena, zx_tensors, s->n_blocks, err);
-    if (!s->blocks || !s->block_grads)
-        return false;
-    if (s->first) {
-        zx_layer_point(&s->embedding, s->params, s->tensors, s->n_tensors, 0);
-        zx_layer_point(&s->embedding_grad, s->grads, s->tensors, s->n_tensors, 0);
+    for (int i = 0; i < s->n_tensors; i++) {
+        const zm_stage_tensor *t = &s->tensors[i];
+        zx_layer *layer = &s->layers[t->layer - first_layer];
+        if (t->tensor.shared) {
+            layer->n_borrowed = s->n_copy > 0 ? 0 : t->tensor.count;
+            continue;
+        }
+        if (layer->count == 0)
+            layer->first = t->offset;
+        layer->count += t->tensor.count;
     }
-    for (int i = 0; i < s->n_blocks; i++) {
-        const int layer = s->first_block + i + 1;
-        zx_layer_point(&s->blocks[i], s->params, s->tensors, s->n_tensors, layer);
-        zx_layer_point(&s->block_grads[i], s->grads, s->tensors, s->n_tensors, layer);
-    }
-    if (s->last) {
-        const int layer = s->model->n_blocks + 1;
-        zx_layer_point(&s->head, s->params, s->tensors, s->n_tensors, layer);
-        zx_layer_point(&s->head_grad, s->grads, s->tensors, s->n_tensors, layer);
+    for (int k = 0; k < s->n_layers; k++) {
+        const int64_t n = s->layers[k].count + s->layers[k].n_borrowed;
+        s->n_buffered = n > s->n_buffered ? n : s->n_buffered;
     }
     return true;
+}
+
+/* Points the tensors of every layer into the memory of the whole stage, or of single layers where
+ * there are buffers for these, or to the copy. */
+static void point_layers(zx_stage *s, bool grads, zx_real *whole, zx_real *const buffers[2],
+                         zx_real *copy)
+{
+    const int first_layer = s->first ? 0 : s->first_block + 1;
+    for (int i = 0; i < s->n_tensors; i++) {
+        const zm_stage_tensor *t = &s->tensors[i];
+        const int k = t->layer - first_layer;
+        zx_layer *layer = &s->layers[k];
+        zx_real *buffer = buffers[k & 1], *at;
+        if (t->tensor.shared && copy)
+            at = copy;
+        else if (!buffer)
+            at = whole + t->offset;
+        else
+            at = buffer + (t->tensor.shared ? layer->count : t->offset - layer->first);
+        (grads ? &layer->grads : &layer->params)->at[t->tensor.role] = at;
+    }
+}
+
+static bool open_parameters(zx_stage *s, zs_arena *arena, zs_error *err)
+{
+    if (!open_layers(s, arena, err))
+        return false;
+    const bool one_layer = s->zero_stage > 1;
+    const int64_t n_params = s->zero_stage < 3 ? s->n_params : s->shard.count;
+    const int64_t n_grads = one_layer ? s->n_buffered : s->n_params;
+    if (!alloc_reals(s, &s->params, n_params + s->n_copy, &s->memory.weights_bytes, "parameters",
+                     err) ||
+        !alloc_reals(s, &s->grads, n_grads + s->n_copy, &s->memory.gradients_bytes, "gradients",
+                     err))
+        return false;
+    for (int i = 0; s->zero_stage == 3 && i < 2; i++)
+        if (!alloc_reals(s, &s->gathered[i], s->n_buffered, &s->memory.communication_bytes,
+                         "gathered layers", err))
+            return false;
+    if (s->n_copy > 0) {
+        s->copy = s->params + n_params;
+        s->copy_grads = s->grads + n_grads;
+    }
+    zx_real *const grad_buffers[2] = {one_layer ? s->grads : NULL, one_layer ? s->grads : NULL};
+    point_layers(s, false, s->params, s->gathered, s->copy);
+    point_layers(s, true, s->grads, grad_buffers, s->copy_grads);
+    return true;
+}
+
+zx_real *zx_stage_stored(const zx_stage *s, zs_shard *part, const zm_stage_tensor *t)
+{
+    *part = (zs_shard){0, t->tensor.count};
+    if (t->tensor.shared && s->copy)
+        return s->copy;
+    if (s->zero_stage < 3)
+        return s->params + t->offset;
+    *part = zs_shards_intersect(s->shard, t->offset, t->tensor.count);
+    zx_real *stored = s->params + (part->count > 0 ? part->first - s->shard.first : 0);
+    part->first -= t->offset;
+    return stored;
 }
 
 static zx_real initial_value(const zm_model *model, const zm_tensor *tensor, uint64_t seed,
@@ -175,10 +235,12 @@ static void draw_values(zx_real *values, int64_t n, const zx_stage *s, const zm_
 static bool set_tensor(zx_stage *s, zx_real *values, const zm_stage_tensor *t, uint64_t seed,
                        int n_threads, zs_error *err)
 {
-    for (int64_t first = 0; first < t->tensor.count; first += INIT_CHUNK) {
-        int64_t n = t->tensor.count - first < INIT_CHUNK ? t->tensor.count - first : INIT_CHUNK;
-        draw_values(values, n, s, t, first, seed, n_threads);
-        if (!s->backend->ops->to_device(s->backend, s->params + t->offset + first, values,
+    zs_shard part;
+    zx_real *stored = zx_stage_stored(s, &part, t);
+    for (int64_t first = 0; first < part.count; first += INIT_CHUNK) {
+        int64_t n = part.count - first < INIT_CHUNK ? part.count - first : INIT_CHUNK;
+        draw_values(values, n, s, t, part.first + first, seed, n_threads);
+        if (!s->backend->ops->to_device(s->backend, stored + first, values,
                                         n * (int64_t)sizeof *values, err) ||
             !s->backend->ops->sync(s->backend, err))
             return false;
@@ -212,11 +274,14 @@ bool zx_stage_open(zx_stage *out, zs_arena *arena, zx_backend *backend, const zs
                   .first = stage == 0,
                   .last = stage == plan->n_stages - 1,
                   .recompute = p->recompute,
+                  .defers_head = stage == plan->n_stages - 1 && zs_plan_in_flight(plan, stage) > 1,
+                  .zero_stage = p->n_ranks > 1 ? p->zero_stage : 1,
                   .seq_len = plan->job.seq_len,
                   .max_samples = zs_plan_rank_at(plan, rank)->samples,
                   .n_params = p->n_params,
+                  .n_copy = zm_stage_n_tied(model, p->forward.first, p->forward.end),
+                  .shard = zs_plan_rank_at(plan, rank)->shard,
                   .n_slots = n_slots};
-    s.n_stored = s.n_params + zm_stage_n_tied(model, p->forward.first, p->forward.end);
     zm_stage_tensor *tensors = NULL;
     if (!zm_stage_tensors(&tensors, &s.n_tensors, arena, model, p->forward.first, p->forward.end,
                           err))
@@ -250,70 +315,4 @@ zx_real *zx_stage_input_grad(const zx_stage *s, int micro_batch, int first_sampl
     /* Without a layer the gradient passes through. */
     zx_real *const *grads = s->n_blocks == 0 && !s->last ? s->dout : s->din;
     return grads[micro_batch & 1] + stream_size(s, first_sample);
-}
-
-static bool head_forward(zx_stage *s, double *loss_sum, const zx_slot *slot, int B, double scale,
-                         zs_error *err)
-{
-    double sum = 0;
-    if (!zx_head_forward(s->backend, s->model, &sum, s->head_acts, slot->streams[s->n_blocks],
-                         &s->head, slot->targets, B, s->seq_len, scale, err) ||
-        !s->backend->ops->sync(s->backend, err))
-        return false;
-    *loss_sum += sum;
-    return true;
-}
-
-static bool block_forward(zx_stage *s, const zx_slot *slot, int block, int B, zs_error *err)
-{
-    return zx_block_forward(s->backend, s->model, slot->streams[block + 1], slot->acts[block],
-                            slot->streams[block], &s->blocks[block], s->scratch, B, s->seq_len,
-                            err);
-}
-
-bool zx_stage_forward(zx_stage *s, double *loss_sum, int slot_index, int B, bool training,
-                      double scale, zs_error *err)
-{
-    const zx_slot *slot = &s->slots[slot_index];
-    if (s->first && !zx_embedding_forward(s->backend, s->model, slot->streams[0], &s->embedding,
-                                          slot->tokens, B, s->seq_len, err))
-        return false;
-    for (int i = 0; i < s->n_blocks; i++)
-        if (!block_forward(s, slot, i, B, err))
-            return false;
-    if (!s->last || (training && s->n_slots > 1))
-        return true;
-    return head_forward(s, loss_sum, slot, B, training ? scale : 0, err);
-}
-
-bool zx_stage_backward(zx_stage *s, double *loss_sum, int slot_index, int micro_batch, int B,
-                       double scale, zs_error *err)
-{
-    const zx_slot *slot = &s->slots[slot_index];
-    zx_real *din = s->din[micro_batch & 1];
-    const zx_real *dout = s->dout[micro_batch & 1];
-    if (s->last) {
-        if (s->n_slots > 1 && !head_forward(s, loss_sum, slot, B, scale, err))
-            return false;
-        if (!zx_head_backward(s->backend, s->model, din, &s->head_grad, s->head_acts,
-                              slot->streams[s->n_blocks], &s->head, s->scratch, B, s->seq_len, err))
-            return false;
-        dout = din;
-    }
-    for (int i = s->n_blocks - 1; i >= 0; i--) {
-        /* Recompute writes the block's output again: the same bits. */
-        if (s->recompute && !block_forward(s, slot, i, B, err))
-            return false;
-        if (!zx_block_backward(s->backend, s->model, din, &s->block_grads[i], dout, slot->acts[i],
-                               slot->streams[i], &s->blocks[i], s->scratch, B, s->seq_len, err))
-            return false;
-        dout = din;
-    }
-    return !s->first || zx_embedding_backward(s->backend, s->model, &s->embedding_grad,
-                                              slot->tokens, dout, B, s->seq_len, err);
-}
-
-bool zx_stage_zero_grads(zx_stage *s, zs_error *err)
-{
-    return s->backend->ops->zero(s->backend, s->grads, s->n_stored * (int64_t)sizeof(zx_real), err);
 }

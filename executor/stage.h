@@ -5,7 +5,16 @@
  *   slot       token ids, the input, what each block keeps, the output; free after its backward
  *   dout, din  gradients of the stage's output and input; two of each, by micro_batch & 1
  * Under recompute a slot keeps the blocks' inputs only, and one workspace holds the activations of
- * the block whose backward runs. */
+ * the block whose backward runs.
+ *
+ * What is stored depends on the ZeRO level; a last stage that shares the embedding with the first
+ * has a whole copy of it, and of its gradient, at every level:
+ *   level   params              gathered             grads
+ *   1       all, the copy       -                    all, the copy
+ *   2       all, the copy       -                    of one layer at a time, the copy's
+ *   3       the shard, the copy of two layers: k     of one layer at a time, the copy's
+ *                               in buffer k & 1
+ * The layers' tensors point to where they are when the layer computes. */
 #ifndef EXECUTOR_STAGE_H
 #define EXECUTOR_STAGE_H
 
@@ -19,6 +28,14 @@ typedef struct zx_slot {
     zx_real **acts;    /* [n_blocks]; under recompute all the same */
 } zx_slot;
 
+/* One layer of the stage. Where layers share a buffer, its own parameters come first, then the
+ * matrix that a tied head borrows from the embedding of its own stage. */
+typedef struct zx_layer {
+    int64_t first, count; /* in the stage's flattened parameters */
+    int64_t n_borrowed;   /* elements; they are the first of the stage */
+    zx_tensors params, grads;
+} zx_layer;
+
 typedef struct zx_stage {
     const zm_model *model;
     zx_backend *backend;
@@ -26,17 +43,24 @@ typedef struct zx_stage {
     int first_block, n_blocks;
     bool first, last; /* has the embedding, has the head */
     bool recompute;
+    bool defers_head; /* in training the head runs when its gradient is due: one set of logits
+                         serves all micro-batches in flight */
+    int zero_stage;   /* 1 where one rank is the whole stage */
     int seq_len;
     int max_samples; /* of a micro-batch on this rank; 0 if it never computes */
 
     int64_t n_params; /* the plan's */
-    int64_t n_stored; /* and the copy of a tied embedding behind them */
+    int64_t n_copy;   /* elements of the copy of a tied embedding; 0: none */
+    zs_shard shard;   /* of this rank: the plan's */
     int n_tensors;
     const zm_stage_tensor *tensors;
-    zx_real *params, *grads;              /* n_stored each */
-    zx_tensors embedding, embedding_grad; /* on the first stage */
-    zx_tensors *blocks, *block_grads;     /* [n_blocks] */
-    zx_tensors head, head_grad;           /* on the last stage */
+    int n_layers;
+    zx_layer *layers;           /* embedding, blocks, head, as far as they are here */
+    int64_t n_buffered;         /* elements of the largest layer with what it borrows */
+    zx_real *params;            /* level 1, 2: n_params; level 3: shard.count; then the copy */
+    zx_real *grads;             /* level 1: n_params; level 2, 3: n_buffered; then the copy's */
+    zx_real *gathered[2];       /* level 3: n_buffered each */
+    zx_real *copy, *copy_grads; /* NULL without a copy */
 
     int n_slots;
     zx_slot *slots;
@@ -61,17 +85,8 @@ zx_real *zx_stage_output(const zx_stage *stage, int slot, int first_sample);
 zx_real *zx_stage_output_grad(const zx_stage *stage, int micro_batch, int first_sample);
 zx_real *zx_stage_input_grad(const zx_stage *stage, int micro_batch, int first_sample);
 
-/* B samples of the slot through all layers. On the last stage the sum of the losses of all targets
- * is added to *loss_sum, either here or in backward: with several slots one set of logits serves
- * all, so the head runs when its gradient is due. training false: always here. scale: 1 / targets
- * of the global batch. */
-ZS_MUST_CHECK bool zx_stage_forward(zx_stage *stage, double *loss_sum, int slot, int B,
-                                    bool training, double scale, zs_error *err);
-
-/* Adds the parameters' gradients of the slot's samples to grads. */
-ZS_MUST_CHECK bool zx_stage_backward(zx_stage *stage, double *loss_sum, int slot, int micro_batch,
-                                     int B, double scale, zs_error *err);
-
-ZS_MUST_CHECK bool zx_stage_zero_grads(zx_stage *stage, zs_error *err);
+/* The part of a tensor that this rank stores between steps: its elements [part->first, +
+ * part->count), counted from the tensor's first. */
+zx_real *zx_stage_stored(const zx_stage *stage, zs_shard *part, const zm_stage_tensor *tensor);
 
 #endif

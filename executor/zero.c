@@ -28,6 +28,14 @@ static int64_t owned_count(const zs_plan *plan, const zm_model *model, int stage
     return kind == ZX_SEGMENT_TIED ? tied : shard.count - tied;
 }
 
+static int index_of(const int *ranks, int rank)
+{
+    int index = 0;
+    while (ranks[index] != rank)
+        index++;
+    return index;
+}
+
 static void add_stage(zx_segment *s, int *ranks, const zs_plan *plan, const zm_model *model,
                       int stage, zx_segment_kind kind)
 {
@@ -55,12 +63,48 @@ bool zx_zero_map(zx_segment *out, int *ranks, const zs_plan *plan, const zm_mode
         add_stage(&s, ranks, plan, model, stage, kind);
         s.first = stage == 0 && shares_embedding(plan, model) ? n_embedding(model) : 0;
     }
-    int index = 0;
-    while (ranks[index] != rank)
-        index++;
-    s.owned = (zs_shard){.first = s.first + displacements[index], .count = counts[index]};
+    s.index = index_of(ranks, rank);
+    s.owned = (zs_shard){.first = s.first + displacements[s.index], .count = counts[s.index]};
     *out = s;
     return true;
+}
+
+void zx_zero_map_range(zx_segment *out, const zs_plan *plan, int rank, int64_t first, int64_t count,
+                       int64_t *counts, int64_t *displacements)
+{
+    const int stage = zs_plan_stage_of(plan, rank);
+    const zs_plan_stage *p = &plan->stages[stage];
+    zx_segment s = {.first = first,
+                    .n_ranks = p->n_ranks,
+                    .index = rank - zs_plan_first_rank(plan, stage),
+                    .counts = counts,
+                    .displacements = displacements};
+    int64_t end = 0;
+    for (int i = 0; i < p->n_ranks; i++) {
+        counts[i] = zs_shards_intersect(p->ranks[i].shard, first, count).count;
+        displacements[i] = end;
+        end += counts[i];
+    }
+    s.owned = (zs_shard){.first = first + displacements[s.index], .count = counts[s.index]};
+    *out = s;
+}
+
+static bool alloc_grads(zx_zero *z, zx_real **out, int64_t n, zs_error *err)
+{
+    zx_backend *backend = z->stage->backend;
+    const int64_t size_bytes = n * (int64_t)sizeof(zx_real);
+    void *memory = NULL;
+    if (!backend->ops->alloc(backend, &memory, size_bytes, "owned gradients", err))
+        return false;
+    *out = memory;
+    z->stage->memory.gradients_bytes += size_bytes;
+    return true;
+}
+
+/* Where a part of the shard is in memory that has one element for each of the shard's. */
+static zx_real *in_owned(const zx_zero *z, zx_real *owned, zs_shard part)
+{
+    return owned + (part.count > 0 ? part.first - z->shard.first : 0);
 }
 
 static bool open_segment(zx_zero *z, zs_arena *arena, const zs_plan *plan, int rank,
@@ -82,24 +126,56 @@ static bool open_segment(zx_zero *z, zs_arena *arena, const zs_plan *plan, int r
     }
     if (!z->comm->ops->group_open(z->comm, &s->group, ranks, s->n_ranks, err))
         return false;
-    zx_backend *backend = z->stage->backend;
-    const int64_t size_bytes = s->owned.count * (int64_t)sizeof(zx_real);
-    void *memory = NULL;
-    if (!backend->ops->alloc(backend, &memory, size_bytes, "owned gradients", err))
+    if (z->owned_grads) {
+        s->owned_grads = in_owned(z, z->owned_grads, s->owned);
+        return true;
+    }
+    return alloc_grads(z, &s->owned_grads, s->owned.count, err);
+}
+
+static bool open_range(zx_zero *z, zx_segment *s, zs_arena *arena, const zs_plan *plan, int rank,
+                       int64_t first, int64_t count, zs_error *err)
+{
+    const int n_ranks = plan->stages[z->stage->stage].n_ranks;
+    int64_t *counts = ZS_NEW(arena, int64_t, n_ranks, err);
+    int64_t *displacements = ZS_NEW(arena, int64_t, n_ranks, err);
+    if (!counts || !displacements)
         return false;
-    s->owned_grads = memory;
-    z->stage->memory.gradients_bytes += size_bytes;
+    zx_zero_map_range(s, plan, rank, first, count, counts, displacements);
+    s->group = z->segments[ZX_SEGMENT_OWN].group;
+    s->owned_grads = in_owned(z, z->owned_grads, s->owned);
+    return true;
+}
+
+static bool open_layers(zx_zero *z, zs_arena *arena, const zs_plan *plan, int rank, zs_error *err)
+{
+    const zx_stage *stage = z->stage;
+    z->layers = ZS_NEW(arena, zx_segment, stage->n_layers, err);
+    if (!z->layers)
+        return false;
+    for (int k = 0; k < stage->n_layers; k++) {
+        const zx_layer *layer = &stage->layers[k];
+        if (!open_range(z, &z->layers[k], arena, plan, rank, layer->first, layer->count, err) ||
+            (layer->n_borrowed > 0 &&
+             !open_range(z, &z->borrowed, arena, plan, rank, 0, layer->n_borrowed, err)))
+            return false;
+    }
     return true;
 }
 
 bool zx_zero_open(zx_zero *out, zs_arena *arena, zx_comm *comm, zx_stage *stage,
                   const zs_plan *plan, int rank, zs_error *err)
 {
-    const zs_shard shard = zs_plan_rank_at(plan, rank)->shard;
-    *out = (zx_zero){
-        .comm = comm, .stage = stage, .shard = shard, .owned_params = stage->params + shard.first};
-    if (!open_segment(out, arena, plan, rank, ZX_SEGMENT_OWN, err) ||
-        !open_segment(out, arena, plan, rank, ZX_SEGMENT_TIED, err)) {
+    const bool by_layer = stage->zero_stage > 1;
+    *out =
+        (zx_zero){.comm = comm,
+                  .stage = stage,
+                  .shard = stage->shard,
+                  .owned_params = stage->params + (stage->zero_stage < 3 ? stage->shard.first : 0)};
+    if ((by_layer && !alloc_grads(out, &out->owned_grads, out->shard.count, err)) ||
+        !open_segment(out, arena, plan, rank, ZX_SEGMENT_OWN, err) ||
+        !open_segment(out, arena, plan, rank, ZX_SEGMENT_TIED, err) ||
+        (by_layer && !open_layers(out, arena, plan, rank, err))) {
         zx_zero_close(out);
         return false;
     }
@@ -115,28 +191,105 @@ void zx_zero_close(zx_zero *z)
             z->comm->ops->group_close(z->comm, &z->segments[kind].group);
 }
 
-bool zx_zero_reduce(zx_zero *z, zx_segment_kind kind, zs_error *err)
+static bool clear(zx_zero *z, zx_real *grads, int64_t n, zs_error *err)
 {
-    zx_segment *s = &z->segments[kind];
-    if (!s->group)
-        return true;
+    return z->stage->backend->ops->zero(z->stage->backend, grads, n * (int64_t)sizeof *grads, err);
+}
+
+bool zx_zero_clear(zx_zero *z, zs_error *err)
+{
+    const zx_stage *s = z->stage;
+    if (!z->owned_grads)
+        return clear(z, s->grads, s->n_params + s->n_copy, err);
+    return clear(z, z->owned_grads, z->shard.count, err) &&
+           (s->n_copy == 0 || clear(z, s->copy_grads, s->n_copy, err));
+}
+
+/* Copies this rank's part of a segment to its place in memory of the whole segment. */
+static bool place_owned(zx_zero *z, zx_real *whole, const zx_segment *s, const zx_real *owned,
+                        zs_error *err)
+{
+    return z->stage->backend->ops->copy(z->stage->backend, whole + s->displacements[s->index],
+                                        owned, s->owned.count * (int64_t)sizeof *owned, err);
+}
+
+static bool reduce_scatter(zx_zero *z, const zx_segment *s, const zx_real *grads, bool accumulate,
+                           zs_error *err)
+{
     if (!z->stage->backend->ops->sync(z->stage->backend, err) ||
-        !z->comm->ops->reduce_scatter(z->comm, s->group, s->owned_grads, z->stage->grads + s->first,
-                                      s->counts, err))
+        !z->comm->ops->reduce_scatter(z->comm, s->group, s->owned_grads, grads, s->counts,
+                                      accumulate, err))
         return zs_error_prefix(err, "reduce-scatter of stage %d", z->stage->stage);
     return true;
 }
 
-bool zx_zero_gather(zx_zero *z, zx_segment_kind kind, zs_error *err)
+static bool all_gather(zx_zero *z, const zx_segment *s, zx_real *params, zs_error *err)
 {
-    zx_segment *s = &z->segments[kind];
-    if (!s->group)
-        return true;
     if (!z->stage->backend->ops->sync(z->stage->backend, err) ||
-        !z->comm->ops->all_gather(z->comm, s->group, z->stage->params + s->first, s->counts,
-                                  s->displacements, err))
+        !z->comm->ops->all_gather(z->comm, s->group, params, s->counts, s->displacements, err))
         return zs_error_prefix(err, "all-gather of stage %d", z->stage->stage);
     return true;
+}
+
+/* The same from the stored shard into memory of the whole segment. */
+static bool gather_owned(zx_zero *z, const zx_segment *s, zx_real *whole, zs_error *err)
+{
+    return place_owned(z, whole, s, in_owned(z, z->owned_params, s->owned), err) &&
+           all_gather(z, s, whole, err);
+}
+
+bool zx_zero_reduce(zx_zero *z, zx_segment_kind kind, zs_error *err)
+{
+    const zx_stage *stage = z->stage;
+    const zx_segment *s = &z->segments[kind];
+    if (!s->group || (kind == ZX_SEGMENT_OWN && z->owned_grads))
+        return true;
+    if (kind == ZX_SEGMENT_TIED && stage->copy)
+        return reduce_scatter(z, s, stage->copy_grads, false, err);
+    if (!z->owned_grads)
+        return reduce_scatter(z, s, stage->grads + s->first, false, err);
+    /* The first stage's sums are with their owners, which add nothing to each other's. */
+    const int64_t n = s->displacements[s->n_ranks - 1] + s->counts[s->n_ranks - 1];
+    return clear(z, stage->grads, n, err) && place_owned(z, stage->grads, s, s->owned_grads, err) &&
+           reduce_scatter(z, s, stage->grads, false, err);
+}
+
+bool zx_zero_gather(zx_zero *z, zx_segment_kind kind, zs_error *err)
+{
+    const zx_stage *stage = z->stage;
+    const zx_segment *s = &z->segments[kind];
+    if (!s->group || (kind == ZX_SEGMENT_OWN && stage->zero_stage == 3))
+        return true;
+    if (kind == ZX_SEGMENT_TIED && stage->copy)
+        return all_gather(z, s, stage->copy, err);
+    if (stage->zero_stage < 3)
+        return all_gather(z, s, stage->params + s->first, err);
+    /* The first stage gives its parts and does not keep the others'. */
+    return gather_owned(z, s, stage->gathered[0], err);
+}
+
+bool zx_zero_gather_layer(zx_zero *z, int k, zs_error *err)
+{
+    const zx_layer *layer = &z->stage->layers[k];
+    zx_real *buffer = z->stage->gathered[k & 1];
+    return z->stage->zero_stage < 3 ||
+           (gather_owned(z, &z->layers[k], buffer, err) &&
+            (layer->n_borrowed == 0 || gather_owned(z, &z->borrowed, buffer + layer->count, err)));
+}
+
+bool zx_zero_clear_layer(zx_zero *z, int k, zs_error *err)
+{
+    const zx_layer *layer = &z->stage->layers[k];
+    return !z->layers || clear(z, z->stage->grads, layer->count + layer->n_borrowed, err);
+}
+
+bool zx_zero_reduce_layer(zx_zero *z, int k, zs_error *err)
+{
+    const zx_layer *layer = &z->stage->layers[k];
+    const zx_real *grads = z->stage->grads;
+    return !z->layers || (reduce_scatter(z, &z->layers[k], grads, true, err) &&
+                          (layer->n_borrowed == 0 ||
+                           reduce_scatter(z, &z->borrowed, grads + layer->count, true, err)));
 }
 
 bool zx_zero_sum_of_squares(zx_zero *z, double *sum, zs_error *err)

@@ -35,7 +35,7 @@ static zx_real value_of(int rank, int64_t i)
     return (zx_real)((i * 7 + rank * 13) % 101 - 50);
 }
 
-static void check_reduce_scatter(zx_group *group, const int64_t *counts)
+static void check_reduce_scatter(zx_group *group, const int64_t *counts, bool accumulate)
 {
     int64_t total = 0, first = 0;
     for (int i = 0; i < comm->n_ranks; i++) {
@@ -46,11 +46,14 @@ static void check_reduce_scatter(zx_group *group, const int64_t *counts)
     zx_real *out = calloc((size_t)counts[comm->rank] + 1, sizeof *out);
     for (int64_t i = 0; i < total; i++)
         data[i] = value_of(comm->rank, i);
+    for (int64_t i = 0; i < counts[comm->rank]; i++)
+        out[i] = (zx_real)(i % 17);
     out[counts[comm->rank]] = 12345;
-    CHECK(comm->ops->reduce_scatter(comm, group, out, data, counts, &err), "%s", err.message);
+    CHECK(comm->ops->reduce_scatter(comm, group, out, data, counts, accumulate, &err), "%s",
+          err.message);
     int64_t wrong = 0;
     for (int64_t i = 0; i < counts[comm->rank]; i++) {
-        zx_real sum = 0;
+        zx_real sum = accumulate ? (zx_real)(i % 17) : 0;
         for (int rank = 0; rank < comm->n_ranks; rank++)
             sum += value_of(rank, first + i);
         wrong += out[i] != sum;
@@ -95,7 +98,8 @@ static void test_collectives(zx_group *group)
         int64_t counts[MAX_RANKS];
         for (int i = 0; i < comm->n_ranks; i++)
             counts[i] = tables[t][i % 4];
-        check_reduce_scatter(group, counts);
+        check_reduce_scatter(group, counts, false);
+        check_reduce_scatter(group, counts, true);
         check_all_gather(group, counts);
     }
 }
@@ -187,7 +191,8 @@ static void test_groups(void)
         /* The owner of all elements is the first; the last has none but contributes. */
         zx_real parts[2] = {(zx_real)comm->rank, 1}, out[2] = {0, 0};
         const int64_t counts[2] = {2, 0}, displacements[2] = {0, 2};
-        CHECK(comm->ops->reduce_scatter(comm, ends, out, parts, counts, &err), "%s", err.message);
+        CHECK(comm->ops->reduce_scatter(comm, ends, out, parts, counts, false, &err), "%s",
+              err.message);
         if (comm->rank == 0)
             CHECK(out[0] == (zx_real)last && out[1] == 2, "%g %g", (double)out[0], (double)out[1]);
         CHECK(comm->ops->all_gather(comm, ends, out, counts, displacements, &err), "%s",

@@ -51,8 +51,10 @@ static void open_run(const char *plan_path, const char *data_path)
 
 static void fill(const zm_stage_tensor *t, zx_real value)
 {
-    for (int64_t i = 0; i < t->tensor.count; i++)
-        run.stage.params[t->offset + i] = value;
+    zs_shard part;
+    zx_real *stored = zx_stage_stored(&run.stage, &part, t);
+    for (int64_t i = 0; i < part.count; i++)
+        stored[i] = value;
 }
 
 /* Embedding and head 0, final norm weight 0 and bias 1; everything else keeps its random values.
@@ -92,20 +94,31 @@ static const zm_stage_tensor *embedding(void)
     return NULL;
 }
 
-/* Every rank that has the embedding has the bits of rank 0. */
+/* Every rank that stores the embedding, or a part of it, has the bits of its owners. */
 static void check_copies(int step)
 {
     const int64_t n = (int64_t)model.n_vocab * model.n_channels;
-    zx_real *first = malloc((size_t)n * sizeof *first);
+    double *all = calloc((size_t)n, sizeof *all);
     const zm_stage_tensor *t = embedding();
-    must(first != NULL);
-    if (comm->rank == 0)
-        memcpy(first, run.stage.params + t->offset, (size_t)n * sizeof *first);
-    must(comm->ops->broadcast(comm, NULL, first, n * (int64_t)sizeof *first, &err));
-    if (t)
-        CHECK(memcmp(first, run.stage.params + t->offset, (size_t)n * sizeof *first) == 0,
-              "rank %d: its embedding differs after step %d", comm->rank, step);
-    free(first);
+    must(all != NULL);
+    const bool is_owner = t && !t->tensor.shared;
+    const zs_shard owned = zs_shards_intersect(run.zero.shard, 0, is_owner ? n : 0);
+    for (int64_t i = 0; i < owned.count; i++)
+        all[owned.first + i] = (double)run.zero.owned_params[i];
+    must(comm->ops->all_reduce(comm, NULL, all, (int)n, &err));
+    int64_t wrong = 0;
+    if (t) {
+        zs_shard part;
+        const zx_real *stored = zx_stage_stored(&run.stage, &part, t);
+        CHECK(part.count == n || run.stage.zero_stage == 3, "%" PRId64, part.count);
+        for (int64_t i = 0; i < part.count; i++) {
+            const zx_real expected = (zx_real)all[part.first + i];
+            wrong += memcmp(&stored[i], &expected, sizeof expected) != 0;
+        }
+    }
+    CHECK(wrong == 0, "rank %d: %" PRId64 " elements of its embedding differ after step %d",
+          comm->rank, wrong, step);
+    free(all);
 }
 
 static void tied(void)
@@ -125,18 +138,28 @@ static void tied(void)
 }
 
 /* Rank r contributes (r + 1) / 2 to each element of the embedding's gradient: with ranks 0 and 1 in
- * the first stage and 2 and 3 in the last one, (1 + 2) / 2 + (3 + 4) / 2 = 5 at each owner. */
+ * the first stage and 2 and 3 in the last one, (1 + 2) / 2 + (3 + 4) / 2 = 5 at each owner. On a
+ * first stage at levels 2 and 3 an owner has the sum of its stage already. */
 static void tied_sum(void)
 {
     const zm_stage_tensor *t = embedding();
-    for (int64_t i = 0; t && i < t->tensor.count; i++)
-        run.stage.grads[t->offset + i] = (zx_real)(comm->rank + 1) / 2;
-    must(zx_zero_reduce(&run.zero, ZX_SEGMENT_TIED, &err));
     const zx_segment *s = &run.zero.segments[ZX_SEGMENT_TIED];
+    zx_real *grads = run.stage.copy ? run.stage.copy_grads : run.stage.grads;
     double sum = 0;
     int64_t wrong = 0;
     for (int rank = 0; rank < comm->n_ranks; rank++)
         sum += (rank + 1) / 2.0;
+    if (run.zero.owned_grads && run.stage.first) {
+        double of_stage = 0;
+        for (int rank = 0; rank < plan.stages[0].n_ranks; rank++)
+            of_stage += (rank + 1) / 2.0;
+        for (int64_t i = 0; i < s->owned.count; i++)
+            s->owned_grads[i] = (zx_real)of_stage;
+    } else {
+        for (int64_t i = 0; t && i < t->tensor.count; i++)
+            grads[i] = (zx_real)(comm->rank + 1) / 2;
+    }
+    must(zx_zero_reduce(&run.zero, ZX_SEGMENT_TIED, &err));
     for (int64_t i = 0; i < s->owned.count; i++)
         wrong += s->owned_grads[i] != (zx_real)sum;
     CHECK(comm->n_ranks != 4 || sum == 5, "%g", sum);

@@ -141,10 +141,12 @@ static gathered write_start(const char *dir, const zm_model *model, const zx_dat
 /* Twelve blocks whose norms say which block they belong to go from plan to plan. */
 static void check_any_plan(void)
 {
-    const check_run_plan plans[] = {plan_of("2+2|4", "5|7", "70+30|1"),
-                                    plan_of("2+1+1|4|4", "4|4|4", "50+25+25|1|1"),
-                                    plan_of("4", NULL, NULL), plan_of("1+3|4", "5|7", "70+30|1")};
+    check_run_plan plans[] = {plan_of("2+2|4", "5|7", "70+30|1"),
+                              plan_of("2+1+1|4|4", "4|4|4", "50+25+25|1|1"),
+                              plan_of("4", NULL, NULL), plan_of("1+3|4", "5|7", "70+30|1")};
     enum { N_PLANS = sizeof plans / sizeof plans[0] };
+    plans[1].zero = "3|1|1";
+    plans[3].zero = "2|1";
     const char *paths[N_PLANS];
     for (int i = 0; i < N_PLANS; i++)
         paths[i] = check_run_plan_save(print("hop%d.json", i), &plans[i]);
@@ -228,6 +230,7 @@ static void check_goes_on(void)
     other.samples = "3|2+1";
     other.micro_batches = "3+3+2";
     other.shards = "1|20+80";
+    other.zero = "1|3";
     const char *plan = check_run_plan_save("two.json", &two);
     const char *other_plan = check_run_plan_save("others.json", &other);
     const char *options = "--steps 10 --warmup 4 --data-order shuffled";

@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { T = 8, V = 11, N_LAYOUTS = 4 };
+enum { T = 8, V = 11, N_LAYOUTS = 6 };
 
-static const char *const layouts[N_LAYOUTS][3] = {/* samples, micro-batches, shards */
-                                                  {"4", "4", NULL},
-                                                  {"2|2", "2+2", NULL},
-                                                  {"2|2|2", "2+2", NULL},
-                                                  {"3+1", "4", "90+10"}};
+static const char *const layouts[N_LAYOUTS][4] = {/* samples, micro-batches, shards, ZeRO */
+                                                  {"4", "4", NULL, NULL},
+                                                  {"2|2", "2+2", NULL, NULL},
+                                                  {"2|2|2", "2+2", NULL, NULL},
+                                                  {"3+1", "4", "90+10", NULL},
+                                                  {"3+1", "4", "90+10", "2"},
+                                                  {"2+0|1+1", "2+2", "90+10|0+1", "3|3"}};
 
 static const char *save_layout(int i)
 {
@@ -24,6 +26,7 @@ static const char *save_layout(int i)
                               .samples = layouts[i][0],
                               .micro_batches = layouts[i][1],
                               .shards = layouts[i][2],
+                              .zero = layouts[i][3],
                               .seq_len = T};
     return check_run_plan_save("layout.json", &d);
 }

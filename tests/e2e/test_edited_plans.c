@@ -70,7 +70,7 @@ static void test_layers(void)
     refuse(edit(plan, "\"n_blocks\": 30", "\"n_blocks\": 28"), data, "28 blocks");
     refuse(edit(plan, "\"n_channels\": 64", "\"n_channels\": 32"), data, "blocks [0,15)");
     refuse(edit(plan, "\"backward\": [0, 15]", "\"backward\": [0, 14]"), data, "backward");
-    refuse(edit(plan, "\"zero_stage\": 1", "\"zero_stage\": 3"), data, "ZeRO stage 1");
+    refuse(edit(plan, "\"zero_stage\": 1", "\"zero_stage\": 4"), data, "zero_stage");
     refuse(edit(plan, "\"precision\": \"fp32\"", "\"precision\": \"bf16\""), data, "bf16");
     refuse(edit(plan, "\"seq_len\": 8", "\"seq_len\": 65"), data, "65");
     refuse(edit(plan, "\"family\": \"gpt2\"", "\"family\": \"opt\""), data, "n_params is");

@@ -24,7 +24,7 @@ static const char *flat_tokens(const char *name, int n)
 }
 
 static void check_cut(const char *data, const char *samples, const char *micro_batches,
-                      int n_blocks, int n_ranks, bool tied)
+                      int n_blocks, int n_ranks, bool tied, const char *zero)
 {
     for (int schedule = 0; schedule < ZS_N_SCHEDULES; schedule++) {
         const check_run_plan d = {.model = {.n_blocks = n_blocks,
@@ -36,6 +36,7 @@ static void check_cut(const char *data, const char *samples, const char *micro_b
                                   .samples = samples,
                                   .micro_batches = micro_batches,
                                   .schedule = (zs_schedule_kind)schedule,
+                                  .zero = zero,
                                   .seq_len = T};
         const char *plan = check_run_plan_save("flat.json", &d);
         char *out = runs_inside_all("flat", plan, data, n_ranks);
@@ -68,21 +69,26 @@ static void test_eval(void)
         {.model = model, .samples = "8", .micro_batches = "8", .seq_len = T},
         {.model = model, .samples = "2+1|3", .micro_batches = "3+3+2", .seq_len = T},
         {.model = model,
+         .samples = "2+1|3+0",
+         .micro_batches = "3+3+2",
+         .zero = "3|3",
+         .seq_len = T},
+        {.model = model,
          .samples = "3|1+2|3",
          .micro_batches = "3+3+2",
          .schedule = ZS_SCHEDULE_GPIPE,
          .seq_len = T}};
-    run_metrics runs[3];
+    run_metrics runs[4];
     char words[4096];
     snprintf(words, sizeof words, "%s%s", options, eval);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (!runs_metrics(&runs[i], check_run_plan_save("eval.json", &plans[i]), data, words, NULL))
             return;
         CHECK(runs[i].n_evals == 1 && runs[i].eval_sequences[0] == 100, "%d evaluations",
               runs[i].n_evals);
         runs_check_near(&runs[i], &runs[0], 1e-5, plans[i].samples);
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         runs_metrics_free(&runs[i]);
 }
 
@@ -90,17 +96,24 @@ int main(int argc, char **argv)
 {
     runs_open(argc, argv);
     const char *four = flat_tokens("four.bin", 4), *eight = flat_tokens("eight.bin", 8);
-    check_cut(four, "4", "4", 2, 1, true);
-    check_cut(four, "3", "3+1", 2, 1, true);
-    check_cut(four, "3", "1+3", 2, 1, true);
-    check_cut(four, "1+3", "4", 2, 2, true);
-    check_cut(four, "2", "2+1+1", 2, 1, false);
-    check_cut(four, "2+1", "3+1", 2, 2, true);
-    check_cut(four, "2+1+1", "4", 1, 3, true);
-    check_cut(eight, "3|3", "3+3+2", 2, 2, true);
-    check_cut(eight, "3|1+2|3", "3+3+2", 3, 4, true);
-    check_cut(eight, "3|1+2|3", "2+3+3", 3, 4, true);
-    check_cut(eight, "2+1|3+0", "3+3+2", 2, 4, false);
+    check_cut(four, "4", "4", 2, 1, true, "1");
+    check_cut(four, "3", "3+1", 2, 1, true, "1");
+    check_cut(four, "3", "1+3", 2, 1, true, "1");
+    check_cut(four, "1+3", "4", 2, 2, true, "1");
+    check_cut(four, "1+3", "4", 2, 2, true, "3");
+    check_cut(four, "2", "2+1+1", 2, 1, false, "1");
+    check_cut(four, "2+1", "3+1", 2, 2, true, "1");
+    check_cut(four, "2+1", "3+1", 2, 2, true, "2");
+    check_cut(four, "2+1", "3+1", 2, 2, false, "3");
+    check_cut(four, "2+1+1", "4", 1, 3, true, "1");
+    check_cut(four, "2+1+1", "4", 1, 3, true, "3");
+    check_cut(eight, "3|3", "3+3+2", 2, 2, true, "1|1");
+    check_cut(eight, "3|1+2|3", "3+3+2", 3, 4, true, "1|1|1");
+    check_cut(eight, "3|1+2|3", "2+3+3", 3, 4, true, "1|3|1");
+    check_cut(eight, "3|1+2|3", "2+3+3", 3, 4, true, "1|1|1");
+    check_cut(eight, "2+1|3+0", "3+3+2", 2, 4, false, "1|1");
+    check_cut(eight, "2+1|3+0", "3+3+2", 2, 4, true, "2|3");
+    check_cut(eight, "2+1|3+0", "3+3+2", 2, 4, false, "3|2");
     test_eval();
     return check_done();
 }

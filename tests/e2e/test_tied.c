@@ -32,6 +32,12 @@ static void check_inside(const char *mode, const check_run_plan *d, int n_ranks,
     free(out);
 }
 
+static check_run_plan with_levels(check_run_plan d, const char *zero)
+{
+    d.zero = zero;
+    return d;
+}
+
 /* In every family a shared matrix has one sum of both uses; two matrices stay two. */
 static void check_family(zm_family family, bool tied)
 {
@@ -43,9 +49,13 @@ static void check_family(zm_family family, bool tied)
     one.model.tied = many.model.tied = tied;
     if (!runs_metrics(&reference, check_run_plan_save("one.json", &one), data, options, NULL))
         return;
-    if (runs_metrics(&run, check_run_plan_save("many.json", &many), data, options, NULL)) {
-        runs_check_near(&run, &reference, 1e-5, zm_family_names[family]);
-        runs_metrics_free(&run);
+    const char *const levels[] = {"1|1", tied ? "3|1" : "2|1"};
+    for (int i = 0; i < 2; i++) {
+        many.zero = levels[i];
+        if (runs_metrics(&run, check_run_plan_save("many.json", &many), data, options, NULL)) {
+            runs_check_near(&run, &reference, 1e-5, zm_family_names[family]);
+            runs_metrics_free(&run);
+        }
     }
     runs_metrics_free(&reference);
 }
@@ -65,12 +75,30 @@ int main(int argc, char **argv)
     check_inside("tied", &five, 5, "copies equal");
     check_inside("tied_sum", &four, 4, "owns");
     check_inside("tied_sum", &cut, 4, "owns");
+    /* Sharded on either side, or on both. */
+    const check_run_plan four_12 = with_levels(four, "1|2"), four_31 = with_levels(four, "3|1");
+    const check_run_plan four_23 = with_levels(four, "2|3"), four_33 = with_levels(four, "3|3");
+    const check_run_plan five_23 = with_levels(five, "1|1|3"), cut_2 = with_levels(cut, "2|1");
+    const check_run_plan cut_3 = with_levels(cut, "3|1");
+    const check_run_plan single = describe("2+1+1", "4", "3+0+97");
+    const check_run_plan single_2 = with_levels(single, "2"), single_3 = with_levels(single, "3");
+    check_inside("tied", &four_23, 4, "copies equal");
+    check_inside("tied", &four_33, 4, "copies equal");
+    check_inside("tied", &four_31, 4, "copies equal");
+    check_inside("tied", &five_23, 5, "copies equal");
+    check_inside("tied", &cut_3, 4, "copies equal");
+    check_inside("tied_sum", &four_12, 4, "owns");
+    check_inside("tied_sum", &four_33, 4, "owns");
+    check_inside("tied_sum", &cut_2, 4, "owns");
+    check_inside("tied_sum", &cut_3, 4, "owns");
 
     const char *options = "--steps 5 --lr 1e-2 --threads 1 --quiet --data-order sequential";
     run_metrics reference, run;
     if (!runs_metrics(&reference, check_run_plan_save("one.json", &one), data, options, NULL))
         return check_done();
-    const check_run_plan *const plans[] = {&two, &four, &five, &cut};
+    const check_run_plan *const plans[] = {&two,     &four,    &five,     &cut,     &four_12,
+                                           &four_31, &four_23, &four_33,  &five_23, &cut_2,
+                                           &cut_3,   &single,  &single_2, &single_3};
     for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++)
         if (runs_metrics(&run, check_run_plan_save("tied.json", plans[i]), data, options, NULL)) {
             runs_check_near(&run, &reference, 1e-5, plans[i]->samples);

@@ -135,11 +135,14 @@ zs_plan check_run_plan_build(zs_arena *arena, const check_run_plan *d)
     set_profile(&plan, arena);
     set_blocks(&plan, d);
     set_shards(&plan, arena, d);
-    double recompute[64] = {0};
+    double recompute[64] = {0}, levels[64] = {0};
     if (d->recompute)
         read_numbers(recompute, plan.n_stages, d->recompute);
+    if (d->zero)
+        read_numbers(levels, plan.n_stages, d->zero);
     for (int s = 0, rank = 0; s < plan.n_stages; s++) {
         plan.stages[s].recompute = recompute[s] != 0;
+        plan.stages[s].zero_stage = d->zero ? (int)levels[s] : 1;
         for (int i = 0; i < plan.stages[s].n_ranks; i++, rank++)
             plan.stages[s].ranks[i].gpu = rank;
     }
@@ -186,7 +189,8 @@ check_run_plan check_rng_run_plan(check_rng *rng, zs_arena *arena, const check_m
                         .micro_batches = "",
                         .blocks = "",
                         .shards = "",
-                        .recompute = ""};
+                        .recompute = "",
+                        .zero = ""};
     const int planned = (int)check_rng_int(rng, 1, global_batch);
     /* The largest stands first or last. */
     for (int left = global_batch, first = 1; left > 0; first = 0) {
@@ -221,6 +225,7 @@ check_run_plan check_rng_run_plan(check_rng *rng, zs_arena *arena, const check_m
         }
         d.blocks = append(arena, d.blocks, s ? "|" : "", n_blocks);
         d.recompute = append(arena, d.recompute, s ? "|" : "", (int)check_rng_int(rng, 0, 1));
+        d.zero = append(arena, d.zero, s ? "|" : "", (int)check_rng_int(rng, 1, 3));
         ranks_left -= n_ranks;
         blocks_left -= n_blocks;
     }
@@ -231,11 +236,13 @@ const char *check_run_plan_text(zs_arena *arena, const check_run_plan *d)
 {
     zs_error err;
     const char *text = zs_arena_printf(
-        arena, &err, "%s, samples %s, micro-batches %s, blocks %s, shards %s, recompute %s, %s, %s",
+        arena, &err,
+        "%s, samples %s, micro-batches %s, blocks %s, shards %s, recompute %s, ZeRO "
+        "%s, %s, %s",
         zm_family_names[d->model.family], d->samples, d->micro_batches,
         d->blocks ? d->blocks : "even", d->shards ? d->shards : "even",
-        d->recompute ? d->recompute : "none", zs_schedule_names[d->schedule],
-        d->model.tied ? "tied" : "untied");
+        d->recompute ? d->recompute : "none", d->zero ? d->zero : "1",
+        zs_schedule_names[d->schedule], d->model.tied ? "tied" : "untied");
     must(text != NULL, &err);
     return text;
 }

@@ -23,6 +23,7 @@ typedef struct check_run_plan {
     const char *blocks;    /* of each stage, "2|1"; NULL: as even as can be */
     const char *shards;    /* weights of each rank, "70+30|1"; NULL: even */
     const char *recompute; /* "0|1" by stage; NULL: nowhere */
+    const char *zero;      /* ZeRO level of each stage, "1|3"; NULL: 1 */
 } check_run_plan;
 
 /* In arena; ends the test program when the description makes no valid plan. */
@@ -32,7 +33,8 @@ zs_plan check_run_plan_build(zs_arena *arena, const check_run_plan *description)
 const char *check_run_plan_save(const char *name, const check_run_plan *description);
 
 /* A random plan for the model: 1 .. 4 stages of 1 .. 4 ranks, at most max_ranks ranks, a cut of
- * global_batch into micro-batches, samples with zeros, uneven and empty shards, recompute or not.
+ * global_batch into micro-batches, samples with zeros, uneven and empty shards, recompute or not,
+ * any ZeRO level of each stage.
  * In arena. */
 check_run_plan check_rng_run_plan(check_rng *rng, zs_arena *arena, const check_model *model,
                                   int seq_len, int global_batch, int max_ranks);

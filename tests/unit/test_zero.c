@@ -126,9 +126,50 @@ static void check_owners(uint64_t seed)
     zs_arena_close(&arena);
 }
 
+/* Shards 10+63+219 of 292: the embedding [0, 48) and a block [48, 292), whose middle is one rank's.
+ */
+static void test_ranges(void)
+{
+    zs_arena *arena;
+    if (!CHECK(zs_arena_open(&arena, &err), "%s", err.message))
+        return;
+    const check_run_plan d = {.model = {.n_blocks = 2,
+                                        .n_channels = 4,
+                                        .n_heads = 1,
+                                        .n_vocab = 8,
+                                        .n_positions = 4,
+                                        .tied = true},
+                              .samples = "1+1+0|2",
+                              .micro_batches = "2",
+                              .shards = "10+63+219|1",
+                              .zero = "3|1",
+                              .seq_len = 4};
+    const zs_plan plan = check_run_plan_build(arena, &d);
+    map m;
+    static const int64_t counts[2][3] = {{10, 38, 0}, {0, 25, 219}};
+    static const int64_t displacements[2][3] = {{0, 10, 48}, {0, 0, 25}};
+    static const int64_t firsts[3] = {0, 48, 292};
+    for (int k = 0; k < 2; k++)
+        for (int rank = 0; rank < 3; rank++) {
+            zx_zero_map_range(&m.segment, &plan, rank, firsts[k], firsts[k + 1] - firsts[k],
+                              m.counts, m.displacements);
+            CHECK(m.segment.n_ranks == 3 && m.segment.index == rank, "%d", m.segment.index);
+            CHECK(memcmp(m.counts, counts[k], sizeof counts[k]) == 0 &&
+                      memcmp(m.displacements, displacements[k], sizeof displacements[k]) == 0,
+                  "layer %d, rank %d: %" PRId64 " %" PRId64 " %" PRId64, k, rank, m.counts[0],
+                  m.counts[1], m.counts[2]);
+            CHECK(m.segment.owned.count == counts[k][rank] &&
+                      m.segment.owned.first == firsts[k] + displacements[k][rank],
+                  "layer %d, rank %d owns [%" PRId64 ", +%" PRId64 ")", k, rank,
+                  m.segment.owned.first, m.segment.owned.count);
+        }
+    zs_arena_close(&arena);
+}
+
 int main(void)
 {
     test_two_stages();
+    test_ranges();
     check_seeds(check_owners, 1, 40);
     return check_done();
 }
