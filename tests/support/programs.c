@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "tests/support/programs.h"
 
 #include "tests/support/check.h"
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -163,6 +165,16 @@ int check_rank_pid(const check_process *p, int rank)
         free(text);
     }
     return found;
+}
+
+int check_hold(int pid)
+{
+    return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
+bool check_signal(int handle, int number)
+{
+    return syscall(SYS_pidfd_send_signal, handle, number, NULL, 0) == 0;
 }
 
 void check_kill_all(const check_process *p)

@@ -32,6 +32,11 @@ check_output check_program_wait(check_process *process, double limit_s);
  * (yet). */
 int check_rank_pid(const check_process *process, int rank);
 
+/* A handle on a process, which is then signalled even if its number was given to another; to be
+ * closed. -1: it is gone. */
+int check_hold(int pid);
+bool check_signal(int handle, int number);
+
 /* SIGKILL to all processes that it has started, to begin with their parents, and to itself. */
 void check_kill_all(const check_process *process);
 
