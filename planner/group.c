@@ -145,24 +145,43 @@ bool zp_groups_build(zp_groups *out, zs_arena *arena, const zp_problem *p, zp_mi
     return true;
 }
 
-static unsigned hash_counts(const zp_group *group)
+static uint64_t hash_counts(const zp_group *group)
 {
-    unsigned h = 2166136261u;
-    for (int k = 0; k < ZP_MAX_CLASSES; k++)
-        h = (h ^ (unsigned)group->counts[k]) * 16777619u;
-    return h ^ (h >> 15);
+    uint64_t h = 0;
+    for (int k = 0; k < ZP_MAX_CLASSES; k++) {
+        h = (h + (uint64_t)group->counts[k] + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return h;
 }
 
 /* The slot of an equal group, or the free one where it belongs. */
 static int *find_slot(const zp_groups *groups, const zp_group *group)
 {
-    unsigned i = hash_counts(group);
+    uint64_t i = hash_counts(group);
     for (;; i++) {
-        int *slot = &groups->slots[i % (unsigned)groups->n_slots];
+        int *slot = &groups->slots[i % (uint64_t)groups->n_slots];
         if (*slot < 0 ||
             memcmp(groups->items[*slot].counts, group->counts, sizeof group->counts) == 0)
             return slot;
     }
+}
+
+static void fill_slots(zp_groups *groups)
+{
+    for (int i = 0; i < groups->n_slots; i++)
+        groups->slots[i] = -1;
+    for (int g = groups->n_listed; g < groups->n; g++)
+        if (!groups->items[g].relaxed)
+            *find_slot(groups, &groups->items[g]) = g;
+}
+
+void zp_groups_truncate(zp_groups *groups, int n)
+{
+    if (n == groups->n)
+        return;
+    groups->n = n;
+    fill_slots(groups);
 }
 
 static bool grow(zp_groups *groups, zs_error *err)
@@ -177,11 +196,7 @@ static bool grow(zp_groups *groups, zs_error *err)
     groups->capacity = capacity;
     groups->slots = slots;
     groups->n_slots = n_slots;
-    for (int i = 0; i < n_slots; i++)
-        slots[i] = -1;
-    for (int g = groups->n_listed; g < groups->n; g++)
-        if (!items[g].relaxed)
-            *find_slot(groups, &items[g]) = g;
+    fill_slots(groups);
     return true;
 }
 

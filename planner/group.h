@@ -55,4 +55,7 @@ void zp_group_set_link(zp_group *group, const zp_problem *problem);
 ZS_MUST_CHECK bool zp_groups_add(int *index, zp_groups *groups, const zp_group *group,
                                  zs_error *err);
 
+/* Removes the groups from n on, which were added. */
+void zp_groups_truncate(zp_groups *groups, int n);
+
 #endif

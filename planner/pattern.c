@@ -208,7 +208,7 @@ static bool prepare_level(finder *f, zs_arena *arena, zs_error *err)
         bool allowed = recompute ? p->recompute_full : p->recompute_none;
         f->shapes[recompute] = NULL;
         if (allowed && !zp_shape_build(&f->shapes[recompute], arena, p, f->kind, f->n_blocks,
-                                       recompute, f->batching->micro_batch, err))
+                                       recompute, f->batching->micro_batch, f->max_time_ms, err))
             return false;
         for (int zero = 1; zero <= 3; zero++) {
             f->rooms[zero][recompute] = NULL;
@@ -332,7 +332,7 @@ bool zp_pattern_stage(zp_stage *out, zs_arena *arena, const zp_problem *problem,
     int *samples = ZS_NEW(arena, int, stage.n_members, err);
     if (!stage.members || !samples ||
         !zp_shape_build(&shape, arena, problem, pattern->kind, n_blocks, pattern->recompute,
-                        batching->micro_batch, err))
+                        batching->micro_batch, INFINITY, err))
         return false;
     zp_room_set(&room, problem, pattern->zero, pattern->kind, n_blocks, pattern->recompute,
                 batching->micro_batch, in_flight);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 /* Steps of one depth-first search; beyond them the linear relaxation is the bound. Of one search
- * for a list, and of all of them. */
-enum { MAX_STEPS = 1000, MAX_LIST_STEPS = 100000, MAX_ALL_STEPS = 2000000 };
+ * for single stages. */
+enum { MAX_STEPS = 1000, MAX_SINGLE_STEPS = 100000 };
 
 /* Shapes between two looks at the clock. */
 enum { SHAPES_PER_LOOK = 4 };
@@ -23,8 +23,9 @@ enum { MAX_FIND_STEPS = 100000, MAX_FOUND = 20 };
  * rounding only make the simplex method cycle. */
 enum { GRID = 64 };
 
-/* What was found lately, so that it is not found again: see remember. */
-enum { N_SEEN = 1 << 15 };
+/* The limits are times of patterns: sums in another order must not miss them. take_group decides.
+ */
+static const double ROUNDING = 1e-12;
 
 static const double TOLERANCE_GIB = 1e-9; /* as in shape.c */
 
@@ -44,12 +45,12 @@ struct zp_pricer {
     const zp_batching *batching;
     int step[ZP_MAX_CLASSES]; /* counts are multiples of it */
     int most[ZP_MAX_CLASSES]; /* GPUs */
+    int least_classes;        /* of a group: 2, or 1 when only relaxations are looked for */
     int max_in_flight;
     int max_blocks;
     zp_shape **shapes[ZP_N_KINDS][2]; /* [n_blocks]; NULL beyond the last within the time limit */
     int n_levels;
     level levels[ZP_MAX_CLASSES]; /* slowest first */
-    uint64_t *seen;
     int n_candidates;
     double dropped; /* least bound of those that were not kept */
     struct candidate *candidates;
@@ -87,10 +88,10 @@ typedef struct knapsack {
     int classes[ZP_MAX_CLASSES];
     int cap[ZP_MAX_CLASSES]; /* by class */
     int max_cap;
+    double comp_ms, shown_ms; /* at the rank: compute, and its part that hides no traffic */
+    double traffic_ms, traffic_latency_ms, sync_ms, sync_latency_ms; /* of a large group; per GPU */
     double base;              /* reduced cost without time and GPUs */
     double by_sample, by_gib; /* duals of the two rows: what covering one more costs at least */
-    int vertex[2];            /* the classes that take part in the relaxation; -1: none, -2: none
-                                 and the row of samples is slack */
     int counts[ZP_MAX_CLASSES];
     int n_steps, max_steps; /* of one search */
     int n_all_steps, n_kept;
@@ -146,20 +147,20 @@ static void fill_levels(zp_pricer *q)
 }
 
 bool zp_pricer_build(zp_pricer **out, zs_arena *arena, const zp_problem *p,
-                     const zp_batching *batching, bool whole_nodes, double max_time_ms,
-                     zs_error *err)
+                     const zp_batching *batching, bool whole_nodes, bool relaxed,
+                     double max_time_ms, zs_error *err)
 {
     zp_pricer *q = ZS_NEW(arena, zp_pricer, 1, err);
     if (!q)
         return false;
     q->problem = p;
     q->batching = batching;
+    q->least_classes = relaxed ? 1 : 2;
     q->max_in_flight = zp_pattern_max_in_flight(p, batching);
     q->max_blocks = p->n_blocks - (p->min_stages > 2 ? p->min_stages - 1 : 1);
-    q->seen = ZS_NEW(arena, uint64_t, N_SEEN, err);
     q->candidates = ZS_NEW(arena, candidate, MAX_CANDIDATES, err);
     q->found = ZS_NEW(arena, double, p->n_blocks + 1, err);
-    if (!q->seen || !q->candidates || !q->found)
+    if (!q->candidates || !q->found)
         return false;
     for (int k = 0; k < p->n_classes; k++) {
         const zp_class *c = &p->classes[k];
@@ -179,9 +180,9 @@ bool zp_pricer_build(zp_pricer **out, zs_arena *arena, const zp_problem *p,
             int last = kind == ZP_SINGLE ? p->n_blocks : q->max_blocks;
             for (int n = first; n <= last; n++) {
                 if (!zp_shape_build(&shapes[n], arena, p, (zp_kind)kind, n, recompute,
-                                    batching->micro_batch, err))
+                                    batching->micro_batch, max_time_ms, err))
                     return false;
-                if (shapes[n]->n_ranks == 0 || shapes[n]->limit_ms[0] > max_time_ms) {
+                if (shapes[n]->n_ranks == 0) {
                     shapes[n] = NULL;
                     break;
                 }
@@ -203,15 +204,15 @@ static double traffic_ms(const knapsack *s, double volume_gib, int collectives, 
  * limits. */
 static double rest_of_cost(const knapsack *s, int n_gpus)
 {
-    const zp_problem *p = s->pricer->problem;
-    const zp_zero *z = &p->zero[s->zero];
-    double sync_ms = traffic_ms(s, s->sync_volume_gib, z->sync_collectives, n_gpus);
-    if (sync_ms > s->limits->max_sync_ms)
+    double phi = (double)(n_gpus - 1) / n_gpus;
+    double sync_ms = phi * s->sync_ms + (n_gpus - 1) * s->sync_latency_ms;
+    double ms = s->shown_ms + phi * s->traffic_ms + (n_gpus - 1) * s->traffic_latency_ms;
+    if (ms < s->comp_ms)
+        ms = s->comp_ms;
+    if (sync_ms > s->limits->max_sync_ms * (1 + ROUNDING) ||
+        ms > s->limits->max_time_ms * (1 + ROUNDING))
         return INFINITY;
-    double ms = zp_shape_time_ms(p, s->shape, s->rank,
-                                 traffic_ms(s, s->volume_gib, z->collectives, n_gpus));
-    return ms > s->limits->max_time_ms ? INFINITY
-                                       : s->base + s->prices->time * ms + s->prices->sync * sync_ms;
+    return s->base + s->prices->time * ms + s->prices->sync * sync_ms;
 }
 
 /* The dual of the relaxed knapsack, max by_sample u + by_gib needed over by_sample cap_k + by_gib
@@ -221,7 +222,6 @@ static void solve_dual(knapsack *s)
     double best = 0;
     const double u = s->pricer->batching->micro_batch, needed = s->room.needed_gib;
     s->by_sample = s->by_gib = 0;
-    s->vertex[0] = s->vertex[1] = -1;
     for (int i = 0; i < s->n; i++)
         for (int j = i; j <= s->n + 1; j++) {
             /* The vertex of two classes' constraints, or of one and an axis. */
@@ -261,25 +261,37 @@ static void solve_dual(knapsack *s)
                 best = scale * (x * u + y * needed);
                 s->by_sample = scale * x;
                 s->by_gib = scale * y;
-                s->vertex[0] = a;
-                s->vertex[1] = j < s->n ? s->classes[j] : j == s->n ? -1 : -2;
             }
         }
 }
 
-/* Has the same been found since the last call? Forgets when two collide: it may be found twice. */
-static bool remember(knapsack *s, const zp_pattern *q)
+/* Is the same pattern or a better one found in another knapsack: of a lower rank, more
+ * micro-batches in flight, the group's own level, or without some of the GPUs? */
+static bool found_elsewhere(const knapsack *s, const zp_group *group)
 {
-    uint64_t h = 1469598103934665603u;
-    const int parts[] = {(int)q->kind, q->n_blocks,  q->zero,
-                         q->recompute, q->group + 1, q->in_flight};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        h = (h ^ (uint64_t)parts[i]) * 1099511628211u;
-    h ^= h >> 29;
-    uint64_t *slot = &s->pricer->seen[h % N_SEEN];
-    if (*slot == h)
+    const zp_problem *p = s->pricer->problem;
+    if (group->gib_per_s != s->level->gib_per_s ||
+        (s->rank > 0 && zp_shape_fits(s->shape, &s->room, group, s->rank - 1)))
         return true;
-    *slot = h;
+    if (!ends(s->kind) && s->in_flight < s->pricer->max_in_flight) {
+        zp_room room;
+        zp_room_set(&room, p, s->zero, s->kind, s->n_blocks, s->recompute,
+                    s->pricer->batching->micro_batch, s->in_flight + 1);
+        if (zp_shape_fits(s->shape, &room, group, s->rank))
+            return true;
+    }
+    zp_group smaller = *group;
+    for (int i = 0; i < s->n; i++) {
+        int k = s->classes[i], step = s->pricer->step[k];
+        if (group->counts[k] == 0)
+            continue;
+        smaller.counts[k] -= step;
+        smaller.n_gpus -= step;
+        if (smaller.n_gpus > 0 && zp_shape_fits(s->shape, &s->room, &smaller, s->rank))
+            return true;
+        smaller.counts[k] += step;
+        smaller.n_gpus += step;
+    }
     return false;
 }
 
@@ -303,6 +315,8 @@ static bool take_group(knapsack *s)
     zp_group_set_link(&group, p);
     if (!zp_shape_fits(s->shape, &s->room, &group, s->rank))
         return false;
+    if (s->listing && found_elsewhere(s, &group))
+        return true;
     int rank = zp_shape_least_rank(s->shape, &s->room, &group, s->rank);
     zp_pattern q = {.kind = s->kind,
                     .n_blocks = s->n_blocks,
@@ -330,7 +344,7 @@ static bool take_group(knapsack *s)
             return true;
         if (!zp_groups_add(&q.group, s->groups, &group, s->err))
             s->failed = true;
-        else if (!remember(s, &q) && !zp_patterns_push(s->patterns, &q, s->err))
+        else if (!zp_patterns_push(s->patterns, &q, s->err))
             s->failed = true;
     } else if (cost < s->threshold) {
         s->threshold = s->best = cost;
@@ -339,6 +353,19 @@ static bool take_group(knapsack *s)
         memcpy(s->best_counts, group.counts, sizeof s->best_counts);
     }
     return true;
+}
+
+/* GPUs of class k that cover what is left alone, in whole steps; more than there are: none do. */
+static int least_count(const knapsack *s, int k, int u_left, double gib_left)
+{
+    const int step = s->pricer->step[k], none = s->pricer->most[k] + 1;
+    double n = 0, room_gib = s->room.room_gib[k] + TOLERANCE_GIB;
+    if (u_left > 0)
+        n = s->cap[k] > 0 ? (double)u_left / s->cap[k] : none;
+    if (gib_left > TOLERANCE_GIB)
+        n = fmax(n, room_gib > 0 ? (gib_left - TOLERANCE_GIB) / room_gib : none);
+    n = ceil(n / step - 1e-9) * step;
+    return n < none ? (int)n : none;
 }
 
 /* Counts of the classes from i on, where u_left and gib_left are still to be covered. */
@@ -353,7 +380,8 @@ static void descend(knapsack *s, int i, int n_gpus, double cost, int u_left, dou
         return;
     int k = s->classes[i], step = s->pricer->step[k];
     double room_gib = fmax(s->room.room_gib[k], 0);
-    for (int c = 0; c <= s->pricer->most[k] && !s->failed; c += step) {
+    int first = i == s->n - 1 ? least_count(s, k, u_left, gib_left) : 0;
+    for (int c = first; c <= s->pricer->most[k] && !s->failed; c += step) {
         int u_now = u_left - c * s->cap[k];
         double gib_now = gib_left - c * room_gib;
         double now = cost + s->prices->gpu[k] * c;
@@ -383,6 +411,15 @@ static bool set_rank(knapsack *s, int rank)
     const int u = s->pricer->batching->micro_batch;
     double by_sample = INFINITY, by_gib = INFINITY;
     int64_t all = 0;
+    const zp_problem *p = s->pricer->problem;
+    const zp_zero *z = &p->zero[s->zero];
+    const double ms_per_gib = 1000 / s->level->gib_per_s;
+    s->comp_ms = s->shape->limit_ms[rank];
+    s->shown_ms = (1 - p->overlap_zero) * s->comp_ms;
+    s->traffic_ms = fmax(s->volume_gib, 0) * ms_per_gib;
+    s->sync_ms = fmax(s->sync_volume_gib, 0) * ms_per_gib;
+    s->traffic_latency_ms = s->volume_gib > 0 ? z->collectives * s->level->latency_ms : 0;
+    s->sync_latency_ms = s->sync_volume_gib > 0 ? z->sync_collectives * s->level->latency_ms : 0;
     s->rank = rank;
     s->n = 0;
     s->max_cap = 0;
@@ -402,7 +439,7 @@ static bool set_rank(knapsack *s, int rank)
         if (s->room.room_gib[k] > 0)
             by_gib = fmin(by_gib, s->prices->gpu[k] / s->room.room_gib[k]);
     }
-    if (s->n < 2 || all < u)
+    if (s->n < s->pricer->least_classes || all < u)
         return false;
     int at_least = (u + s->max_cap - 1) / s->max_cap;
     double bound = rest_of_cost(s, at_least > 2 ? at_least : 2) +
@@ -438,6 +475,8 @@ static double relaxed_bound(const knapsack *s)
 /* Searches the knapsack for what is below the threshold; false: gave up. */
 static bool search_knapsack(knapsack *s)
 {
+    if (s->pricer->least_classes == 1)
+        return false;
     sort_classes(s);
     s->n_steps = 0;
     descend(s, 0, 0, 0, s->pricer->batching->micro_batch, s->room.needed_gib);
@@ -570,7 +609,7 @@ static void visit_shape(knapsack *s)
             s->level = &s->pricer->levels[l];
             double sync_ms =
                 traffic_ms(s, s->sync_volume_gib, p->zero[s->zero].sync_collectives, 2);
-            if (s->level->n < 2 || sync_ms > s->limits->max_sync_ms)
+            if (s->level->n < s->pricer->least_classes || sync_ms > s->limits->max_sync_ms)
                 continue;
             for (int w = min; w > 0 && !s->failed; w = next_in_flight(s, w, max)) {
                 s->in_flight = w;
@@ -584,7 +623,6 @@ static knapsack knapsack_of(zp_pricer *pricer, const zp_prices *prices,
                             const zp_pricing_limits *limits, zp_patterns *patterns,
                             zp_groups *groups, zs_error *err)
 {
-    memset(pricer->seen, 0, N_SEEN * sizeof *pricer->seen);
     return (knapsack){.pricer = pricer,
                       .prices = prices,
                       .limits = limits,
@@ -606,7 +644,7 @@ static bool push_best(knapsack *s)
            zp_patterns_push(s->patterns, &s->pattern, s->err);
 }
 
-/* The optimum of the relaxed knapsack as a pattern. */
+/* The optimum of the relaxed knapsack as a pattern: its rows are covered by one class or two. */
 static bool push_relaxed(knapsack *s)
 {
     const double u = s->pricer->batching->micro_batch, needed = fmax(s->room.needed_gib, 0);
@@ -617,15 +655,30 @@ static bool push_relaxed(knapsack *s)
                     .recompute = s->recompute,
                     .relaxed = true,
                     .in_flight = s->in_flight};
-    int a = s->vertex[0], b = s->vertex[1];
-    if (a >= 0 && b >= 0) {
-        double room_a = fmax(s->room.room_gib[a], 0), room_b = fmax(s->room.room_gib[b], 0);
-        double det = s->cap[a] * room_b - s->cap[b] * room_a;
-        group.amounts[a] = (u * room_b - needed * s->cap[b]) / det;
-        group.amounts[b] = (needed * s->cap[a] - u * room_a) / det;
-    } else if (a >= 0) {
-        group.amounts[a] = b == -1 ? u / s->cap[a] : needed / s->room.room_gib[a];
-    }
+    double least = INFINITY;
+    for (int i = 0; i < s->n; i++)
+        for (int j = i; j < s->n; j++) {
+            int a = s->classes[i], b = s->classes[j];
+            double room_a = fmax(s->room.room_gib[a], 0), room_b = fmax(s->room.room_gib[b], 0);
+            double det = s->cap[a] * room_b - s->cap[b] * room_a, of_a, of_b = 0;
+            if (i == j) {
+                of_a = fmax(s->cap[a] > 0 ? u / s->cap[a] : INFINITY,
+                            needed > 0 ? needed / room_a : 0);
+            } else {
+                if (fabs(det) < 1e-12)
+                    continue;
+                of_a = (u * room_b - needed * s->cap[b]) / det;
+                of_b = (needed * s->cap[a] - u * room_a) / det;
+            }
+            double cost =
+                (s->prices->gpu[a] + LEAST_PRICE) * of_a + (s->prices->gpu[b] + LEAST_PRICE) * of_b;
+            if (of_a < 0 || of_b < 0 || cost >= least)
+                continue;
+            least = cost;
+            memset(group.amounts, 0, sizeof group.amounts);
+            group.amounts[a] = of_a;
+            group.amounts[b] += of_b;
+        }
     for (int k = 0; k < ZP_MAX_CLASSES; k++)
         group.amounts[k] = fmax(floor(group.amounts[k] * GRID) / GRID, 0);
     int at_least = ((int)u + s->max_cap - 1) / s->max_cap;
@@ -731,7 +784,7 @@ bool zp_pricer_find_single(double *least_ms, zp_patterns *patterns, zp_groups *g
     s.kind = ZP_SINGLE;
     s.n_blocks = n_blocks;
     s.threshold = max_step_ms;
-    s.max_steps = MAX_LIST_STEPS;
+    s.max_steps = MAX_SINGLE_STEPS;
     pricer->n_candidates = 0;
     pricer->dropped = INFINITY;
     *least_ms = max_step_ms;
@@ -782,13 +835,13 @@ void zp_pricer_most(double *max_time_ms, double *max_sync_ms, const zp_pricer *p
 }
 
 bool zp_pricer_list(bool *complete, zp_patterns *patterns, zp_groups *groups, zp_pricer *pricer,
-                    const zp_prices *prices, double slack, int most,
+                    const zp_prices *prices, double slack, int most, int max_steps,
                     const zp_pricing_limits *limits, zs_error *err)
 {
     knapsack s = knapsack_of(pricer, prices, limits, patterns, groups, err);
     const int n_before = patterns->n;
     s.listing = true;
-    s.max_steps = MAX_LIST_STEPS;
+    s.max_steps = max_steps;
     s.threshold = slack;
     *complete = false;
     for (int kind = ZP_FIRST; kind <= ZP_LAST; kind++)
@@ -803,7 +856,7 @@ bool zp_pricer_list(bool *complete, zp_patterns *patterns, zp_groups *groups, zp
                 visit_shape(&s);
                 if (s.failed)
                     return false;
-                if (s.gave_up || s.n_all_steps > MAX_ALL_STEPS || patterns->n - n_before > most ||
+                if (s.gave_up || s.n_all_steps > max_steps || patterns->n - n_before > most ||
                     zp_deadline_passed(limits->deadline))
                     return true;
             }

@@ -23,10 +23,11 @@ typedef struct zp_prices {
     const double *place[ZP_N_KINDS]; /* [0..zp_pattern_max_in_flight] */
 } zp_prices;
 
-/* In arena; groups of several classes have whole nodes, or any counts. Patterns with a larger time
- * than max_time_ms are never asked for. */
+/* In arena; groups of several classes have whole nodes, or any counts. relaxed: the groups that are
+ * not listed are all groups of any counts, and only their relaxations are looked for. Patterns with
+ * a larger time than max_time_ms are never asked for. */
 ZS_MUST_CHECK bool zp_pricer_build(zp_pricer **out, zs_arena *arena, const zp_problem *problem,
-                                   const zp_batching *batching, bool whole_nodes,
+                                   const zp_batching *batching, bool whole_nodes, bool relaxed,
                                    double max_time_ms, zs_error *err);
 
 /* The limits of the patterns that are looked for. */
@@ -54,10 +55,11 @@ ZS_MUST_CHECK bool zp_pricer_find_single(double *least_ms, zp_patterns *patterns
 void zp_pricer_most(double *max_time_ms, double *max_sync_ms, const zp_pricer *pricer);
 
 /* Appends all patterns over several classes with a reduced cost of at most slack, but for dominated
- * ones. *complete is false when there are more than most, the search for them takes too long, or
- * the deadline passed. */
+ * ones. *complete is false when there are more than most, the search for them takes more than
+ * max_steps, or the deadline passed. */
 ZS_MUST_CHECK bool zp_pricer_list(bool *complete, zp_patterns *patterns, zp_groups *groups,
                                   zp_pricer *pricer, const zp_prices *prices, double slack,
-                                  int most, const zp_pricing_limits *limits, zs_error *err);
+                                  int most, int max_steps, const zp_pricing_limits *limits,
+                                  zs_error *err);
 
 #endif

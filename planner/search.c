@@ -15,9 +15,12 @@ static const double LEAST_GAP = 1e-9;
 static const double FIRST_PHASE_GAP = 0.01;
 static const double FIRST_PHASE_TIME = 0.4; /* of the time limit */
 
+/* The second phase ends here, if a third is to bound what it leaves out. */
+static const double SECOND_PHASE_TIME = 0.85;
+
 /* Boxes narrower than this part of the step time go to the integer program; wider ones are split
  * first, because its optimum has the least sum of times and not the least step time. */
-static const double NARROW = 0.05;
+static const double NARROW = 0.05, NARROW_RELAXED = 0.01;
 
 /* Nodes and columns of one integer program in a box that can still be split. */
 enum { MAX_NODES = 500, MAX_INTEGER_COLUMNS = 4000 };
@@ -58,15 +61,18 @@ typedef struct search {
     double best_ms;        /* infinity: none yet */
     zp_patterns *patterns; /* by batching: listed ones, then those that pricing found */
     int *n_listed;         /* by batching; -1: not listed yet */
-    bool pricing;          /* groups of several classes are considered, through pricing */
-    bool whole_nodes;      /* they consist of whole nodes */
+    bool pricing;          /* groups that are not listed are considered, through pricing */
+    bool relaxed;          /* only bounds, but for all groups */
+    bool whole_nodes;      /* groups of several classes consist of whole nodes */
     zp_pricer **pricers;   /* by batching */
     zs_arena *arena_of_pricers;
     double *floor_ms; /* by batching: bound on max_s t_s and on sum_s t_s */
     box *boxes;       /* heap, least bound first */
     int n_boxes, box_capacity;
     int64_t n_boxes_made;
-    double closed_ms; /* least bound of the boxes that were closed */
+    double closed_ms;      /* least bound of the boxes that were closed */
+    bool mixes;            /* there are several classes */
+    double least_floor_ms; /* bound for any groups */
     bool stopped;
     int64_t n_solves, n_nodes;
 } search;
@@ -241,6 +247,12 @@ static double width_ms(const search *s, const box *b)
     return (m - 1) * (b->max_time_ms - b->min_time_ms) + b->max_sync_ms - b->min_sync_ms;
 }
 
+/* Boxes of the pass that only bounds. */
+enum { MAX_RELAXED_BOXES = 60 };
+
+/* Effort for one list of patterns; more where a box is so narrow that to split it does not help. */
+enum { LIST_STEPS = 30000 };
+
 /* Relaxations of a box before it is split. */
 enum { MAX_ROUNDS = 3 };
 
@@ -345,7 +357,7 @@ static bool try_single(search *s, zs_arena *scratch, int batching, zs_error *err
             single_ms = m * q->time_ms + q->sync_ms;
         }
     }
-    if (single < 0)
+    if (single < 0 || s->relaxed)
         return true;
     close_box(s, single_ms);
     return single_ms >= s->best_ms || try_plan(s, scratch, batching, &single, 1, err);
@@ -369,7 +381,7 @@ static bool open_batching(search *s, zs_arena *scratch, const box *b, zs_error *
     }
     if (s->pricing && !s->pricers[b->batching] &&
         !zp_pricer_build(&s->pricers[b->batching], s->arena_of_pricers, s->problem, batching,
-                         s->whole_nodes, max_time_ms, err))
+                         s->whole_nodes, s->relaxed, max_time_ms, err))
         return false;
     if (!try_single(s, scratch, b->batching, err))
         return false;
@@ -557,9 +569,11 @@ static bool complete_patterns(bool *complete, zp_relaxation *r, double slack_ms,
     zp_patterns *patterns = &s->patterns[b->batching];
     const zp_pricing_limits limits = {b->max_time_ms, b->max_sync_ms, &s->deadline};
     const int n_before = patterns->n;
-    int n = 0;
+    int n = 0, max_steps = width_ms(s, b) < slack_ms / 8   ? 64 * LIST_STEPS
+                           : width_ms(s, b) < slack_ms / 2 ? 8 * LIST_STEPS
+                                                           : LIST_STEPS;
     if (!zp_pricer_list(complete, patterns, &s->groups, s->pricers[b->batching], &r->prices,
-                        slack_ms, MAX_INTEGER_COLUMNS, &limits, err))
+                        slack_ms, MAX_INTEGER_COLUMNS, max_steps, &limits, err))
         return false;
     int *subset = ZS_NEW(scratch, int, r->n + patterns->n - n_before, err);
     if (!subset)
@@ -630,10 +644,14 @@ static bool branch(search *s, zs_arena *scratch, box b, zs_error *err)
     bool by_time = width_time_ms >= width_sync_ms;
     bool can_split =
         width_time_ms + width_sync_ms > (s->pricing ? LEAST_WIDTH_PRICING : LEAST_WIDTH) * scale_ms;
-    bool wide = width_time_ms + width_sync_ms > NARROW * scale_ms;
-    if (wide || (can_split && r.n > MAX_INTEGER_COLUMNS))
+    bool wide = width_time_ms + width_sync_ms > (s->relaxed ? NARROW_RELAXED : NARROW) * scale_ms;
+    if (wide || (can_split && r.n > MAX_INTEGER_COLUMNS && !s->relaxed))
         return push_halves(s, &b, r.bound_ms, r.subset, r.n, by_time, err);
-    const int n_patterns = patterns->n;
+    if (s->relaxed) {
+        close_box(s, b.bound_ms);
+        return true;
+    }
+    const int n_patterns = patterns->n, n_groups = s->groups.n;
     if (s->pricing && !complete_patterns(&complete, &r, slack_ms, s, &b, scratch, err))
         return false;
     if (can_split && r.n > MAX_INTEGER_COLUMNS)
@@ -641,14 +659,26 @@ static bool branch(search *s, zs_arena *scratch, box b, zs_error *err)
     bool ok = !complete && can_split ? push_halves(s, &b, r.bound_ms, r.subset, r.n, by_time, err)
                                      : settle(s, scratch, b, &r, complete, can_split, by_time, err);
     patterns->n = n_patterns;
+    zp_groups_truncate(&s->groups, n_groups);
     return ok;
 }
 
-/* One pass over all batchings with these groups. *bound_ms: least step time that there can be. */
-static bool run(search *s, bool pricing, double gap, double end_ms, double *bound_ms, zs_error *err)
+/* What a pass over all batchings considers. */
+typedef enum pass {
+    LISTED,  /* the listed groups */
+    PRICED,  /* and those that mix classes */
+    RELAXED, /* bounds only, for any groups */
+} pass;
+
+/* *bound_ms: least step time that there can be. */
+static bool run(search *s, pass now, double gap, double end_ms, double *bound_ms, zs_error *err)
 {
     bool ok = true;
-    s->pricing = pricing;
+    int n_boxes = 0;
+    s->pricing = now != LISTED;
+    s->relaxed = now == RELAXED;
+    for (int i = 0; i < s->problem->n_batchings; i++)
+        s->pricers[i] = NULL;
     s->gap = gap;
     s->deadline.end_ms = end_ms;
     s->stopped = false;
@@ -662,13 +692,18 @@ static bool run(search *s, bool pricing, double gap, double end_ms, double *boun
     while (ok && s->n_boxes > 0 && !s->stopped) {
         zs_arena *scratch;
         box b = pop_box(s);
-        if (b.bound_ms >= target_ms(s)) {
+        if (b.bound_ms >= target_ms(s) ||
+            (s->relaxed && (b.bound_ms >= s->closed_ms || n_boxes++ == MAX_RELAXED_BOXES))) {
             close_box(s, b.bound_ms);
             break;
         }
+        double bound_now_ms = fmin(fmin(s->best_ms, s->closed_ms), b.bound_ms);
+        if (now == RELAXED)
+            bound_now_ms = s->best.groups_bound_ms;
         if (s->options->progress)
             s->options->progress(s->options->context, s->best_ms,
-                                 fmin(fmin(s->best_ms, s->closed_ms), b.bound_ms));
+                                 now == LISTED && s->mixes ? fmin(bound_now_ms, s->least_floor_ms)
+                                                           : bound_now_ms);
         if (zp_deadline_passed(&s->deadline)) {
             s->stopped = true;
             ok = push_box(s, b, err);
@@ -703,26 +738,36 @@ static bool run_phases(search *s, const zp_search_options *options, zs_error *er
     double start_ms = zp_deadline_now_ms(), bound_ms = INFINITY;
     double limit_ms = options->time_limit_ms > 0 ? options->time_limit_ms : INFINITY;
     double gap = fmax(options->gap, LEAST_GAP);
-    /* Groups that are left out can be faster than what is found; this floor holds for them too. */
-    double floor_ms = INFINITY;
+    s->mixes = p->n_classes > 1;
+    s->least_floor_ms = INFINITY;
     for (int i = 0; i < p->n_batchings; i++)
-        floor_ms = fmin(floor_ms, p->batchings[i].n_micro_batches * s->floor_ms[i]);
-    s->whole_nodes = choose_whole_nodes(p);
+        s->least_floor_ms =
+            fmin(s->least_floor_ms, p->batchings[i].n_micro_batches * s->floor_ms[i]);
+    s->whole_nodes = options->whole_nodes || choose_whole_nodes(p);
+    double second_ms = s->whole_nodes ? SECOND_PHASE_TIME * limit_ms : limit_ms;
     if (!zp_groups_build(&s->groups, s->arena_of_pricers, p, ZP_MIX_NONE, err))
         return false;
-    bool mixes = p->n_classes > 1;
-    if (!run(s, false, mixes ? fmax(gap, FIRST_PHASE_GAP) : gap,
-             start_ms + (mixes ? FIRST_PHASE_TIME : 1) * limit_ms, &bound_ms, err))
+    if (!run(s, LISTED, s->mixes ? fmax(gap, FIRST_PHASE_GAP) : gap,
+             start_ms + (s->mixes ? FIRST_PHASE_TIME * limit_ms : second_ms), &bound_ms, err))
         return false;
-    if (mixes && !run(s, true, gap, start_ms + limit_ms, &bound_ms, err))
+    if (s->mixes && !run(s, PRICED, gap, start_ms + second_ms, &bound_ms, err))
         return false;
-    static const char *const texts[] = {"any GPUs", "GPUs of one node or whole nodes"};
+    static const char *const texts[] = {
+        "any GPUs", "GPUs of one kind, above 64 of a kind in whole nodes, or whole nodes"};
     if (s->n_solves > 0)
         bound_ms = fmin(bound_ms, s->best_ms * (1 - SOLVER_TOLERANCE));
     s->best.groups = texts[s->whole_nodes];
     s->best.groups_bound_ms = bound_ms;
-    s->best.lower_bound_ms = s->whole_nodes ? fmin(bound_ms, floor_ms) : bound_ms;
+    s->best.lower_bound_ms = bound_ms;
     s->best.time_limit = s->stopped;
+    if (s->whole_nodes && s->has_best) {
+        /* Groups that are left out can be faster than what was found. */
+        if (!run(s, RELAXED, gap, start_ms + limit_ms, &bound_ms, err))
+            return false;
+        s->best.lower_bound_ms = fmin(s->best.groups_bound_ms, bound_ms);
+    } else if (s->whole_nodes) {
+        s->best.lower_bound_ms = s->least_floor_ms;
+    }
     return true;
 }
 

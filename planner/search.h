@@ -1,6 +1,9 @@
 /* Finds the assignment of least step time: for each batching, boxes over the bottleneck max t_s and
- * the sync time, patterns inside a box, an integer program over patterns (master.h) through GLPK;
- * every answer is recomputed by zp_evaluate before it becomes the incumbent. */
+ * the sync time; in a box the relaxation of the master program (master.h) over the patterns of
+ * groups that are listed and those that pricing finds (pricing.h), and in a narrow one the integer
+ * program over all patterns that can be part of something better. Three passes: groups of one class
+ * for a good plan soon; all groups; on large clusters, where these are restricted, a bound for what
+ * they leave out. Every answer is recomputed by zp_evaluate before it becomes the incumbent. */
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H
 
@@ -13,6 +16,8 @@ typedef struct zp_search_options {
     double time_limit_ms;     /* 0: none */
     double gap;               /* stop when (best - bound) / best is at most this; 0: prove within
                                  the tolerance of GLPK, 1e-7 */
+    bool whole_nodes;         /* stages of several kinds of GPUs consist of whole nodes also on a
+                                 small cluster, as they do on one of more than 64 GPUs */
     const volatile int *stop; /* set by a signal handler: end with the best so far; may be NULL */
     const zp_solution *incumbent; /* a plan to start from; the result is never slower; may be NULL;
                                      its stages stay valid as long as the result */

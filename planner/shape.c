@@ -34,19 +34,19 @@ static int compare_doubles(const void *a, const void *b)
 /* Fills the two tables of one class: the prefix of sizes within the limit grows with the limit. */
 static void fill_ranks(zp_shape *s, int k)
 {
-    const double *tau = &s->tau_ms[k * (s->micro_batch + 1)];
+    const double *tau = &s->tau_ms[k * (s->b_most + 1)];
     int *most = &s->most[k * s->n_ranks], *unbroken = &s->unbroken[k * s->n_ranks];
     int prefix = 0;
     for (int rank = 0; rank < s->n_ranks; rank++) {
-        while (prefix < s->micro_batch && tau[prefix + 1] <= s->limit_ms[rank])
+        while (prefix < s->b_most && tau[prefix + 1] <= s->limit_ms[rank])
             prefix++;
         unbroken[rank] = prefix;
         most[rank] = 0;
     }
     /* most[rank] is a running maximum over the ranks at which each size comes in. */
-    for (int b = 1; b <= s->micro_batch; b++) {
+    for (int b = 1; b <= s->b_most; b++) {
         int rank = zp_shape_rank(s, tau[b]);
-        if (isfinite(tau[b]) && rank >= 0)
+        if (rank >= 0 && tau[b] <= s->limit_ms[s->n_ranks - 1])
             most[rank] = b;
     }
     for (int rank = 1; rank < s->n_ranks; rank++)
@@ -55,24 +55,30 @@ static void fill_ranks(zp_shape *s, int k)
 }
 
 bool zp_shape_build(zp_shape **out, zs_arena *arena, const zp_problem *p, zp_kind kind,
-                    int n_blocks, bool recompute, int micro_batch, zs_error *err)
+                    int n_blocks, bool recompute, int micro_batch, double max_limit_ms,
+                    zs_error *err)
 {
-    int stride = micro_batch + 1;
     zp_shape *s = ZS_NEW(arena, zp_shape, 1, err);
     if (!s)
         return false;
     s->n_classes = p->n_classes;
     s->micro_batch = micro_batch;
+    for (int k = 0; k < p->n_classes; k++)
+        if (p->classes[k].b_max > s->b_most)
+            s->b_most = p->classes[k].b_max;
+    if (s->b_most > micro_batch)
+        s->b_most = micro_batch;
+    const int stride = s->b_most + 1;
     s->tau_ms = ZS_NEW(arena, double, p->n_classes *stride, err);
     s->limit_ms = ZS_NEW(arena, double, p->n_classes *stride, err);
     if (!s->tau_ms || !s->limit_ms)
         return false;
     int n = 0;
     for (int k = 0; k < p->n_classes; k++)
-        for (int b = 1; b <= micro_batch; b++) {
+        for (int b = 1; b <= s->b_most; b++) {
             double tau = tau_ms(p, &p->classes[k], kind, n_blocks, recompute, b);
             s->tau_ms[k * stride + b] = tau;
-            if (isfinite(tau))
+            if (tau <= max_limit_ms && isfinite(tau))
                 s->limit_ms[n++] = tau;
         }
     qsort(s->limit_ms, (size_t)n, sizeof *s->limit_ms, compare_doubles);
@@ -113,7 +119,7 @@ void zp_room_set(zp_room *out, const zp_problem *p, int zero, zp_kind kind, int 
 static bool may_take(const zp_shape *s, const zp_room *room, int k, int rank, int b)
 {
     return b == 0 ||
-           (b <= room->most[k] && s->tau_ms[k * (s->micro_batch + 1) + b] <= s->limit_ms[rank]);
+           (b <= room->most[k] && s->tau_ms[k * (s->b_most + 1) + b] <= s->limit_ms[rank]);
 }
 
 /* reach[i][x]: the GPUs before GPU i (in the order of classes) can take x samples together. */
@@ -125,7 +131,7 @@ static void fill_reach(bool *reach, const zp_shape *s, const zp_room *room, cons
     reach[0] = true;
     for (int k = 0; k < s->n_classes; k++)
         for (int j = 0; j < group->counts[k]; j++, i++)
-            for (int b = 0; b <= s->micro_batch; b++) {
+            for (int b = 0; b <= s->b_most; b++) {
                 if (!may_take(s, room, k, rank, b))
                     continue;
                 for (int x = 0; x + b <= s->micro_batch; x++)

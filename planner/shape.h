@@ -10,9 +10,10 @@
 typedef struct zp_shape {
     int n_classes;
     int micro_batch;
+    int b_most; /* the largest size that is offered, at most the micro-batch */
     int n_ranks;
     double *limit_ms; /* [rank], ascending, finite */
-    double *tau_ms;   /* [class][0..micro_batch]; infinity where not offered */
+    double *tau_ms;   /* [class][0..b_most]; infinity where not offered */
     int *most;        /* [class][rank]: the largest b with tau_k(b) <= limit */
     int *unbroken;    /* [class][rank]: the largest b such that 1..b all are */
 } zp_shape;
@@ -26,9 +27,10 @@ typedef struct zp_room {
     double shard_gib;
 } zp_room;
 
+/* Without ranks of limits above max_limit_ms. In arena. */
 ZS_MUST_CHECK bool zp_shape_build(zp_shape **out, zs_arena *arena, const zp_problem *problem,
                                   zp_kind kind, int n_blocks, bool recompute, int micro_batch,
-                                  zs_error *err);
+                                  double max_limit_ms, zs_error *err);
 void zp_room_set(zp_room *out, const zp_problem *problem, int zero, zp_kind kind, int n_blocks,
                  bool recompute, int micro_batch, int in_flight);
 

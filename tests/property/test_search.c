@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int n_feasible, n_infeasible;
+static int n_feasible, n_infeasible, n_whole_nodes;
 
 /* Solutions of the same problem are equal in every number. */
 static bool same_solution(const zp_solution *a, const zp_solution *b)
@@ -82,6 +82,22 @@ static void check_against_exhaustive(uint64_t seed)
     if (CHECK(zp_search(&again, arena, p, &options, &err), "seed %" PRIu64 ": %s", seed,
               err.message))
         CHECK(same_solution(&solution, &again), "seed %" PRIu64, seed);
+
+    /* As on large clusters: fewer groups, and a bound for all of them. */
+    options.whole_nodes = true;
+    if (!zp_search(&again, arena, p, &options, &err)) {
+        CHECK(err.code == ZS_ERR_INFEASIBLE, "seed %" PRIu64 ": %s", seed, err.message);
+    } else {
+        CHECK(again.lower_bound_ms <= expected * (1 + 1e-9) &&
+                  again.lower_bound_ms <= again.groups_bound_ms &&
+                  again.step_ms >= expected * (1 - 1e-7),
+              "seed %" PRIu64 ": whole nodes, bound %.9g of %.9g, any GPUs %.9g", seed,
+              again.lower_bound_ms, again.step_ms, expected);
+        CHECK(again.groups_bound_ms >= again.step_ms * (1 - 1e-6) && !again.time_limit,
+              "seed %" PRIu64 ": whole nodes, bound %.9g of %.9g", seed, again.groups_bound_ms,
+              again.step_ms);
+        n_whole_nodes += again.step_ms > expected * (1 + 1e-6);
+    }
 end:
     zs_arena_close(&arena);
 }
@@ -118,7 +134,8 @@ int main(void)
     if (!getenv("CHECK_SEED"))
         CHECK(n_feasible >= 100 && n_infeasible >= 20, "%d feasible, %d infeasible", n_feasible,
               n_infeasible);
-    fprintf(stderr, "%d feasible, %d infeasible\n", n_feasible, n_infeasible);
+    fprintf(stderr, "%d feasible, %d infeasible; %d slower in whole nodes\n", n_feasible,
+            n_infeasible, n_whole_nodes);
     check_seeds(check_memory_and_order, 1001, 60);
     return check_done();
 }
