@@ -283,8 +283,11 @@ static bool check(FILE *out, const zp_qualities *before, const zp_qualities *now
 {
     const int n_faults = zp_qualities_check(out, before, now);
     if (n_faults > 0)
-        return ZS_FAIL(err, ZS_ERR_RUNTIME, "%s: %d fault%s in plan quality", path, n_faults,
-                       n_faults == 1 ? "" : "s");
+        return ZS_FAIL(
+            err, ZS_ERR_RUNTIME,
+            "%s: %d fault%s in plan quality (if they are meant: --update in the place of "
+            "--check)",
+            path, n_faults, n_faults == 1 ? "" : "s");
     fprintf(out, "%s: %d cases, no fault\n", path, now->n);
     return true;
 }
