@@ -113,8 +113,10 @@ static bool wait_for_ranks(pid_t launcher, int n_ranks, zs_error *err)
     if (stop_signal)
         return ZS_FAIL(err, ZS_ERR_RUNTIME, "stopped by signal %d (%s), all %d ranks ended",
                        (int)stop_signal, strsignal((int)stop_signal), n_ranks);
-    if (asked && WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1) {
-        printf("stopped by a signal before the ranks were started: nothing was saved\n");
+    /* The signal ended mpirun, or a rank, before it could listen: no step was run. */
+    if (asked && (WIFSIGNALED(status) ? WTERMSIG(status) == SIGUSR1
+                                      : WEXITSTATUS(status) == 128 + SIGUSR1)) {
+        printf("stopped by a signal before the first step: nothing was saved\n");
         exit(ZX_STOP_STATUS);
     }
     if (WIFSIGNALED(status))
