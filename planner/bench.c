@@ -156,7 +156,7 @@ bool zp_bench_run(zp_bench_case *out, zs_arena *arena, const char *folder, const
 static void print_effort(FILE *out, const zp_bench_case *cases, int n)
 {
     char step[TEXT_SIZE], bound[TEXT_SIZE];
-    fprintf(out, "%-20s %5s %9s %9s %8s %8s %7s %7s\n", "case", "GPUs", "step ms", "bound ms",
+    fprintf(out, "%-20s %5s %9s %9s %8s %8s %6s %7s\n", "case", "GPUs", "step ms", "bound ms",
             "gap", "searched", "solves", "nodes");
     for (int i = 0; i < n; i++) {
         const zp_quality *q = &cases[i].quality;
@@ -165,7 +165,7 @@ static void print_effort(FILE *out, const zp_bench_case *cases, int n)
             continue;
         }
         const double searched_ms = fmin(cases[i].comparison.ours.groups_bound_ms, q->step_ms);
-        fprintf(out, "%-20s %5d %9s %9s %6.2f %% %6.2f %% %7" PRId64 " %7" PRId64 "%s\n",
+        fprintf(out, "%-20s %5d %9s %9s %6.2f %% %6.2f %% %6" PRId64 " %7" PRId64 "%s\n",
                 cases[i].name, cases[i].n_gpus, zp_compare_print_ms(step, sizeof step, q->step_ms),
                 zp_compare_print_ms(bound, sizeof bound, q->lower_bound_ms),
                 100 * (q->step_ms - q->lower_bound_ms) / q->step_ms,
