@@ -247,7 +247,7 @@ static double width_ms(const search *s, const box *b)
     return (m - 1) * (b->max_time_ms - b->min_time_ms) + b->max_sync_ms - b->min_sync_ms;
 }
 
-/* Boxes of the pass that only bounds. */
+/* Boxes of the pass that only bounds, beside three of each batching. */
 enum { MAX_RELAXED_BOXES = 60 };
 
 /* Effort for one list of patterns; more where a box is so narrow that to split it does not help. */
@@ -693,7 +693,8 @@ static bool run(search *s, pass now, double gap, double end_ms, double *bound_ms
         zs_arena *scratch;
         box b = pop_box(s);
         if (b.bound_ms >= target_ms(s) ||
-            (s->relaxed && (b.bound_ms >= s->closed_ms || n_boxes++ == MAX_RELAXED_BOXES))) {
+            (s->relaxed && (b.bound_ms >= s->closed_ms ||
+                            n_boxes++ == MAX_RELAXED_BOXES + 3 * s->problem->n_batchings))) {
             close_box(s, b.bound_ms);
             break;
         }
