@@ -1,8 +1,9 @@
 /* A micro-batch through the layers of a stage, forward or backward, with what ZeRO moves around
  * each layer (executor/zero.h). All ranks of a stage call in the same order, those without samples
- * too: forward    for each layer: gather its parameters, compute backward   for each layer, last
- * first: gather its parameters, compute, reduce its gradients The embedding's backward needs no
- * parameters and gathers none. */
+ * too:
+ *   forward    for each layer: gather its parameters, compute
+ *   backward   for each layer, last first: gather its parameters, compute, reduce its gradients
+ * The embedding's backward needs no parameters and gathers none. */
 #ifndef EXECUTOR_PASS_H
 #define EXECUTOR_PASS_H
 

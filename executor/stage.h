@@ -9,11 +9,11 @@
  *
  * What is stored depends on the ZeRO level; a last stage that shares the embedding with the first
  * has a whole copy of it, and of its gradient, at every level:
- *   level   params              gathered             grads
- *   1       all, the copy       -                    all, the copy
- *   2       all, the copy       -                    of one layer at a time, the copy's
- *   3       the shard, the copy of two layers: k     of one layer at a time, the copy's
- *                               in buffer k & 1
+ *   level   params                gathered              grads
+ *   1       all, the copy         -                     all, the copy's
+ *   2       all, the copy         -                     one layer's, the copy's
+ *   3       the shard, the copy   layer k in the        one layer's, the copy's
+ *                                 buffer k & 1
  * The layers' tensors point to where they are when the layer computes. */
 #ifndef EXECUTOR_STAGE_H
 #define EXECUTOR_STAGE_H

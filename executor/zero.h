@@ -1,19 +1,22 @@
 /* ZeRO over uneven shards (Rajbhandari et al., ZeRO, SC 2020, sec. 5): the sum of the gradients,
- * the moments and the update of an element are its owner's alone. level 1   every rank of a stage
- * has all its parameters and gradients; gradients are summed once a step level 2   of gradients a
- * rank has one layer's, which are summed into their owners' when the layer's backward is done, for
- * every micro-batch level 3   of parameters as well: owners' parts are gathered before a layer's
- * forward, and again before its backward A stage of one rank runs as level 1. One map says who owns
- * what, and gather, reduce, norm, update and digest all read it.
+ * the moments and the update of an element are its owner's alone.
+ *   level 1   every rank of a stage has all its parameters and gradients; gradients are summed
+ *             once a step
+ *   level 2   of gradients a rank has one layer's; they are added to their owners' sums when the
+ *             layer's backward is done, in every micro-batch
+ *   level 3   of parameters as well: the owners' parts are gathered before a layer's forward, and
+ *             again before its backward
+ * A stage of one rank runs as level 1. One map says who owns what, and gather, reduce, norm, update
+ * and digest all read it.
  *
  * The map has segments of the stage's flattened parameters, each with a group of ranks and the
  * number of elements that each of them owns, in order:
  *   own       the stage's parameters, among the ranks of the stage
- *   tied      the embedding that the first and the last of several stages share, among the ranks of
- *             both: its owners are those of the first stage, ranks of the last own nothing of it.
- * So one reduce-scatter adds both uses, and moments exist once. It is not part of own. layers
- * levels 2 and 3: one layer each, among the ranks of the stage borrowed  levels 2 and 3: the
- * embedding as a tied head on the same stage reads it */
+ *   tied      the embedding that the first and the last of several stages share, among the ranks
+ *             of both: its owners are those of the first stage, ranks of the last own nothing of
+ *             it. So one reduce-scatter adds both uses, and moments exist once. Not part of own.
+ *   layers    levels 2 and 3: one layer each, among the ranks of the stage
+ *   borrowed  levels 2 and 3: the embedding as a tied head on the same stage reads it */
 #ifndef EXECUTOR_ZERO_H
 #define EXECUTOR_ZERO_H
 

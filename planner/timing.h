@@ -6,15 +6,19 @@
  *               does not offer, the next larger one that it offers
  *   backward    the same for backward, and the forward pass of the blocks again under recompute
  *   ZeRO        gathers and reductions of layers are part of the passes; what levels 2 and 3 move
- * in a micro-batch (3 gathers before both passes, 2 and 3 reduce in the backward pass) lengthens
- * its passes by what the plan's overlap share o of their compute c does not hide, as in problem.h:
- * max(0, traffic - o c), rank by rank; under 1F1B over both passes together, since gathers come
- * early and reductions trail, and then divided as the traffic is; under GPipe pass by pass step
- * AdamW reads weight, gradient and both moments of the rank's shard and writes weight and moments;
- * bf16 reads and writes master weights and writes bf16 weights: 28 bytes a parameter in both, over
- * the memory bandwidth in gpus.h. A GPU that is not there steps in no time. send        boundary
- * bytes of its samples collective  a ring in rank order, bound by its slowest link. Over each link
- * go all shards but that of the rank behind it, so the busiest carries all but the smallest shard;
+ *               in a micro-batch (3 gathers before both passes, 2 and 3 reduce in the backward
+ *               pass; counted as one ring over the stage's parameters, without the latencies of
+ *               single layers) lengthens its passes by what the plan's overlap share o of their
+ *               compute c does not hide, as in problem.h: max(0, traffic - o c), rank by rank;
+ *               under 1F1B over both passes together, since gathers come early and reductions
+ *               trail, and then divided as the traffic is; under GPipe pass by pass
+ *   step        AdamW reads weight, gradient and both moments of the rank's shard and writes weight
+ *               and moments; bf16 reads and writes master weights and writes bf16 weights: 28 bytes
+ *               a parameter in both, over the memory bandwidth in gpus.h. A GPU that is not there
+ *               steps in no time.
+ *   send        boundary bytes of its samples
+ *   collective  a ring in rank order, bound by its slowest link. Over each link go all shards but
+ *               that of the rank behind it, so the busiest carries all but the smallest shard;
  *               n - 1 latencies (Chan et al., Collective communication: theory, practice, and
  *               experience, CCPE 2007, sec. 4). Unequal shards go as one broadcast or reduction
  *               each, in one group; padding to the largest shard would move n - 1 times that.
