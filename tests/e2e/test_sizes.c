@@ -10,7 +10,7 @@ typedef struct size {
     int n_channels, seq_len, samples; /* of a micro-batch: 4 * C * T * samples bytes */
 } size;
 
-static const size sizes[] = {{4, 4, 1}, {16, 64, 16}, {32, 16, 2048}};
+static const size sizes[] = {{4, 4, 1}, {16, 64, 16}, {16, 16, 4096}};
 static const int micro_batches[] = {1, 2, 8};
 
 /* Open MPI 4 calls its shared memory vader, Open MPI 5 sm. */
